@@ -1,0 +1,1 @@
+"""The environment side of Royale: wire protocol, sessions, transports and environment drivers."""
