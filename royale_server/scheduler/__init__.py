@@ -1,0 +1,56 @@
+"""The frame rules: who is asked, which frames count, when to learn.
+
+Pure: no I/O, no clock, no threads, no torch. Time is an argument, the outcome is a
+list of commands; every rule is tested without a socket or a sleep.
+
+    Quorum         who is on time            numbers and times only
+    FrameLedger    what became of each frame cells, tags, reasons
+    Collection     open or closed            target, phase, closing times
+    Dispatcher     which requests run next   barrier, mini-batch, dynamic, deterministic
+    Scheduler      asks the four, keeps the roster, emits the commands
+"""
+
+from royale_server.scheduler.commands import (
+    Answer,
+    Bootstrap,
+    Bridge,
+    Command,
+    Effect,
+    EndRun,
+    EndSession,
+    Infer,
+    InferItem,
+    Learn,
+    Notice,
+    Record,
+    Rested,
+)
+from royale_server.scheduler.config import Dispatch, SchedulerConfig
+from royale_server.scheduler.ledger import Discard, FrameLedger
+from royale_server.scheduler.roster import Group, Member, Request, Role
+from royale_server.scheduler.scheduler import Scheduler
+
+__all__ = [
+    "Answer",
+    "Bootstrap",
+    "Bridge",
+    "Command",
+    "Discard",
+    "Dispatch",
+    "Effect",
+    "EndRun",
+    "EndSession",
+    "FrameLedger",
+    "Group",
+    "Infer",
+    "InferItem",
+    "Learn",
+    "Member",
+    "Notice",
+    "Record",
+    "Request",
+    "Rested",
+    "Role",
+    "Scheduler",
+    "SchedulerConfig",
+]

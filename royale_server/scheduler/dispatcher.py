@@ -1,0 +1,169 @@
+"""Which of the queued requests form the next batch. Chooses; changes nothing but its round.
+
+Every way of choosing returns groups, or nothing and (in `wake_at`) when to ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from royale_server.scheduler.config import Dispatch, SchedulerConfig
+from royale_server.scheduler.quorum import Quorum
+from royale_server.scheduler.roster import Group, Member
+
+MINI_BATCH_RECHECK_S = 0.02
+
+
+class Dispatcher:
+    """Gathers queued groups into batches by the configured dispatch."""
+
+    def __init__(self, config: SchedulerConfig, quorum: Quorum[Group]) -> None:
+        self._config = config
+        self._quorum = quorum
+        self._awaited: dict[Member, None] = {}
+        self._round = 0
+        self._started = False
+        self._members_ever = 0
+        self._mini_recheck_at = 0.0
+        self._clamp_said: int | None = None
+        self.notice: str | None = None
+        """Something worth an event, taken (and cleared) by the scheduler."""
+        self.wake_at: float | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether the first round of this attempt was allowed."""
+        return self._started
+
+    @property
+    def awaited(self) -> Iterable[Member]:
+        """Quorum sessions of which the next round still wants a request."""
+        return self._awaited
+
+    def member_joined(self) -> None:
+        self._members_ever += 1
+
+    def refresh(self, member: Member) -> None:
+        """Re-read whether a round waits for this session; call it after any change."""
+        in_quorum = [group for group in member.groups if group in self._quorum]
+        has_request = any(group.waiting is not None for group in member.groups)
+        owes = any(group.owes_since is not None for group in in_quorum)
+        if owes and not has_request and not member.ended:
+            self._awaited[member] = None
+        else:
+            self._awaited.pop(member, None)
+
+    def is_late(self, group: Group, now: float) -> bool:
+        """Whether the group's running turn is longer than its patience."""
+        return group.owes_since is not None and now > self.late_at(group)
+
+    def late_at(self, group: Group) -> float:
+        """When the group's running turn becomes late."""
+        assert group.owes_since is not None
+        return group.owes_since + self._quorum.patience_s(group)
+
+    def choose(
+        self, members: Sequence[Member], queued: Collection[Group], num_queued: int, now: float
+    ) -> list[Group] | None:
+        """Choose the next batch.
+
+        Args:
+            members: Train sessions taking part, in order of joining.
+            queued: Groups with an asking request, oldest first; not empty.
+            num_queued: Their slots, asking or not.
+            now: Seconds, any monotonic clock.
+
+        Returns:
+            Groups in batch order, or None: wait for a further request or `wake_at`.
+        """
+        self.wake_at = None
+        if not self._may_start(members):
+            return None
+        if self._config.deterministic or self._members_ever == 1:
+            return self._alternate(members)
+        if self._config.mini_infer_batch_size is not None:
+            return self._mini_batch(members, queued, num_queued, now)
+        if self._config.dispatch is Dispatch.DYNAMIC:
+            return self._dynamic(queued, num_queued, now)
+        return self._barrier(queued, now)
+
+    def _may_start(self, members: Sequence[Member]) -> bool:
+        if not self._started:
+            ready = sum(member.entered for member in members)
+            self._started = ready >= self._config.min_clients
+        return self._started
+
+    def _alternate(self, members: Sequence[Member]) -> list[Group] | None:
+        """Exactly one group of each session, in turn: the order never depends on timing."""
+        batch = [member.groups[self._round % len(member.groups)] for member in members]
+        if self._config.deterministic and len(batch) < self._config.min_clients:
+            return None
+        if any(group.waiting is None for group in batch):
+            return None
+        self._round += 1
+        return batch
+
+    def _mini_batch(
+        self, members: Sequence[Member], queued: Collection[Group], num_queued: int, now: float
+    ) -> list[Group] | None:
+        wanted = self._config.mini_infer_batch_size
+        assert wanted is not None
+        if num_queued >= wanted:
+            return list(queued)
+        if now < self._mini_recheck_at:
+            self.wake_at = self._mini_recheck_at
+            return None
+        self._mini_recheck_at = now + MINI_BATCH_RECHECK_S
+        self.wake_at = self._mini_recheck_at
+        reachable = sum(
+            group.size
+            for member in members
+            for group in member.groups
+            if group in self._quorum
+            and (group.waiting is not None or not self.is_late(group, now))
+        )
+        clamped = max(1, min(wanted, reachable))
+        self._say_clamp(wanted, clamped)
+        return list(queued) if num_queued >= clamped else None
+
+    def _say_clamp(self, wanted: int, clamped: int) -> None:
+        if clamped != self._clamp_said and clamped < wanted:
+            self.notice = (
+                f"mini-infer-batch-size {wanted} is more than the {clamped} slots of clients on "
+                f"time: using {clamped} (connect more environments or lower it)"
+            )
+        self._clamp_said = clamped
+
+    def _dynamic(
+        self, queued: Collection[Group], num_queued: int, now: float
+    ) -> list[Group] | None:
+        limit = self._config.max_infer_batch_size
+        oldest = next(iter(queued)).waiting
+        assert oldest is not None
+        due = oldest.received_at + self._config.max_infer_wait_s
+        if now < due and (limit is None or num_queued < limit):
+            self.wake_at = due
+            return None
+        batch: list[Group] = []
+        size = 0
+        for group in queued:
+            if limit is not None and batch and size + group.size > limit:
+                break
+            batch.append(group)
+            size += group.size
+        return batch
+
+    def _barrier(self, queued: Collection[Group], now: float) -> list[Group] | None:
+        for member in self._awaited:
+            deadline = max(
+                self.late_at(group)
+                for group in member.groups
+                if group.owes_since is not None and group in self._quorum
+            )
+            if now <= deadline:
+                self.wake_at = deadline
+                return None
+        batch: dict[Member, Group] = {}
+        for group in queued:
+            batch.setdefault(group.member, group)
+        return list(batch.values())

@@ -1,0 +1,289 @@
+"""What became of every frame. Knows cells, slots, tags and reasons; no times, no clients.
+
+Every cell is free, reserved (its action was inferred), or complete (its outcome arrived).
+There is no operation that loses a frame: reserved cells either complete or are given up for
+one named reason, so the numbers always add up (`conservation_error`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import numpy as np
+
+from royale_server.scheduler.roster import BoolArray, IntArray
+
+NO_CELL = -1
+
+
+class Discard(enum.Enum):
+    """Why a frame was not trained on."""
+
+    LATE = "late"
+    CUT = "cut"
+    LOST = "lost"
+    INVALID = "invalid"
+    STALE = "stale"
+    BUFFER_FULL = "buffer_full"
+
+
+class _State(enum.IntEnum):
+    FREE = 0
+    RESERVED = 1
+    COMPLETE = 2
+
+
+class _Answered(enum.IntEnum):
+    """What a slot's last answer was."""
+
+    NEVER = 0
+    WITH_CELL = 1
+    CELL_GIVEN_UP = 2
+    WITHOUT_CELL = 3
+    SETTLED = 4
+    """Its last frame is settled and its next is not yet inferred."""
+
+
+class FrameLedger:
+    """Cells of the rollout storage and the open cell of every slot.
+
+    Args:
+        capacity: Cells in storage: the target and the most slots for on-policy runs,
+            the ring of a replay buffer otherwise.
+        ring: Whether reserving overwrites the oldest complete cells (off-policy).
+    """
+
+    def __init__(self, *, capacity: int, ring: bool = False) -> None:
+        self.capacity = capacity
+        self.version = 0
+        self.num_reserved = 0
+        self.num_complete = 0
+        self.reserved_total = 0
+        self.stored_total = 0
+        self.loaded_total = 0
+        self.no_state_total = 0
+        self.without_cell_total = 0
+        self._given_up = dict.fromkeys(Discard, 0)
+        self._ring = ring
+        self._cursor = 0
+        self._state = np.zeros(capacity, np.int8)
+        self._tag = np.zeros(capacity, np.int64)
+        self._slot = np.zeros(capacity, np.int64)
+        self._num_slots = 0
+        self._open = np.zeros(0, np.int64)
+        self._tail = np.zeros(0, np.int64)
+        self._ordinal = np.zeros(0, np.int64)
+        self._answered = np.zeros(0, np.int8)
+
+    # --- slots ---------------------------------------------------------------------
+
+    def add_slots(self, count: int) -> int:
+        """Number ``count`` new slots; numbers are never used twice. Returns the first."""
+        first = self._num_slots
+        self._num_slots += count
+        if self._num_slots > len(self._open):
+            self._grow(max(2 * len(self._open), self._num_slots))
+        return first
+
+    def _grow(self, size: int) -> None:
+        self._open = _extended(self._open, size, NO_CELL)
+        self._tail = _extended(self._tail, size, NO_CELL)
+        self._ordinal = _extended(self._ordinal, size, 0)
+        self._answered = _extended(self._answered, size, _Answered.NEVER)
+
+    # --- the life of a frame -------------------------------------------------------
+
+    def reserve(self, slots: IntArray) -> tuple[IntArray, IntArray]:
+        """Reserve one cell for each slot, in order.
+
+        Args:
+            slots: Slots about to get an action, shape ``(k,)``.
+
+        Returns:
+            The cells and the frames' ordinals within their slots, each ``(k,)``.
+        """
+        cells = self._take(len(slots))
+        ordinals = self._ordinal[slots]
+        self._ordinal[slots] += 1
+        self._state[cells] = _State.RESERVED
+        self._tag[cells] = self.version
+        self._slot[cells] = slots
+        self._open[slots] = cells
+        self._answered[slots] = _Answered.WITH_CELL
+        self.num_reserved += len(slots)
+        self.reserved_total += len(slots)
+        return cells, ordinals
+
+    def answered_without_cell(self, slots: IntArray) -> None:
+        """Note that these slots got an action whose frame is not the learner's."""
+        self._answered[slots] = _Answered.WITHOUT_CELL
+        self._tail[slots] = NO_CELL
+
+    def receive(
+        self, slots: slice, asks: BoolArray, ended: BoolArray, *, has_feedback: bool
+    ) -> tuple[IntArray, IntArray, BoolArray]:
+        """Take the outcome of a group's last actions.
+
+        A cell completes when its row asks again or its episode ended; until then rewards
+        add up in it.
+
+        Args:
+            slots: The group's slots, ``n`` of them.
+            asks: Rows that want the next action, ``(n,)``.
+            ended: Rows whose episode ended, ``(n,)``.
+            has_feedback: Whether the message answers for a last action at all.
+
+        Returns:
+            Rows with an open cell ``(k,)``, their cells ``(k,)``, and which completed ``(k,)``.
+        """
+        answered = self._answered[slots]
+        over = asks | ended
+        rows = np.flatnonzero(answered == _Answered.WITH_CELL)
+        cells = self._open[slots][rows]
+        finished = over[rows]
+        if has_feedback:
+            self.no_state_total += int(np.count_nonzero(over & (answered == _Answered.NEVER)))
+            self.without_cell_total += int(
+                np.count_nonzero(over & (answered == _Answered.WITHOUT_CELL))
+            )
+        self._complete(slots, rows[finished], cells[finished], ended)
+        answered[over] = _Answered.SETTLED
+        return rows, cells, finished
+
+    def _complete(self, slots: slice, rows: IntArray, cells: IntArray, ended: BoolArray) -> None:
+        if not len(rows):
+            return
+        if not self._ring and not self._is_current(cells):
+            raise AssertionError("a reserved cell outlived its policy version")
+        self._state[cells] = _State.COMPLETE
+        self._open[slots][rows] = NO_CELL
+        self._tail[slots][rows] = np.where(ended[rows], NO_CELL, cells)
+        self.num_reserved -= len(rows)
+        self.num_complete += len(rows)
+        self.stored_total += len(rows)
+
+    def _is_current(self, cells: IntArray) -> bool:
+        """Whether all these frames were made by the current policy (the version rule)."""
+        return bool((self._tag[cells] == self.version).all())
+
+    def give_up(self, cells: IntArray, reason: Discard) -> tuple[IntArray, IntArray]:
+        """Give reserved cells up and free their storage.
+
+        Returns:
+            ``(previous, given_up)``: complete frames that were followed by one of the cells
+            and need its value as bootstrap, and those cells; equal shapes.
+        """
+        slots = self._slot[cells]
+        tails = self._tail[slots]
+        followed = tails != NO_CELL
+        self._state[cells] = _State.FREE
+        self._open[slots] = NO_CELL
+        self._tail[slots] = NO_CELL
+        self._answered[slots] = _Answered.CELL_GIVEN_UP
+        self.num_reserved -= len(cells)
+        self._given_up[reason] += len(cells)
+        return tails[followed], cells[followed]
+
+    def open_cells(self, slots: slice) -> IntArray:
+        """Reserved cells of a group, in slot order."""
+        cells = self._open[slots]
+        return cells[cells != NO_CELL]
+
+    def open_rows(self, slots: slice) -> tuple[IntArray, IntArray]:
+        """Rows of a group with a reserved cell, and those cells."""
+        cells = self._open[slots]
+        rows = np.flatnonzero(cells != NO_CELL)
+        return rows, cells[rows]
+
+    def unfinished_tails(self, slots: slice, asks: BoolArray) -> tuple[IntArray, IntArray]:
+        """Asking rows whose last frame is stored and goes on, and that frame's cell.
+
+        These are the frames whose successor value is that of the waiting observation.
+        """
+        tails = self._tail[slots]
+        rows = np.flatnonzero(asks & (tails != NO_CELL))
+        return rows, tails[rows]
+
+    def forget_tails(self, slots: slice) -> None:
+        """Let no later frame of these slots be taken for a successor."""
+        self._tail[slots] = NO_CELL
+
+    # --- the iteration --------------------------------------------------------------
+
+    def complete_cells(self) -> IntArray:
+        """Cells to learn from, ascending."""
+        return np.flatnonzero(self._state == _State.COMPLETE)
+
+    def start_version(self, version: int) -> None:
+        """Count a learn step; on-policy, its frames are used up and their cells free."""
+        self.version = version
+        if self._ring:
+            return
+        if self.num_reserved:
+            raise AssertionError(f"{self.num_reserved} cells reserved across a learn step")
+        self._state[:] = _State.FREE
+        self.num_complete = 0
+        self._cursor = 0
+        self._tail[:] = NO_CELL
+
+    def load(self, count: int) -> None:
+        """Mark the first cells as complete frames that came with a checkpoint."""
+        self._state[:count] = _State.COMPLETE
+        self._tag[:count] = self.version
+        self._cursor = count
+        self.num_complete = count
+        self.stored_total += count
+        self.loaded_total += count
+
+    # --- the books --------------------------------------------------------------------
+
+    @property
+    def given_up(self) -> Mapping[Discard, int]:
+        """Frames not trained on in this attempt, by reason."""
+        return self._given_up
+
+    @property
+    def discarded_total(self) -> int:
+        return sum(self._given_up.values())
+
+    @property
+    def conservation_error(self) -> int:
+        """Frames unaccounted for: 0, or the books (or the states) are wrong."""
+        reserved = int(np.count_nonzero(self._state == _State.RESERVED))
+        complete = int(np.count_nonzero(self._state == _State.COMPLETE))
+        made = self.reserved_total + self.loaded_total
+        kept = self.stored_total + self.discarded_total + reserved
+        return abs(made - kept) + abs(self.num_complete - complete)
+
+    def _take(self, count: int) -> IntArray:
+        if self._ring:
+            return self._take_from_ring(count)
+        stop = self._cursor + count
+        if stop <= self.capacity:
+            cells = np.arange(self._cursor, stop)
+            self._cursor = stop
+            return cells
+        free = np.flatnonzero(self._state == _State.FREE)[:count]
+        if len(free) < count:
+            raise AssertionError(f"storage of {self.capacity} cells is full: {count} wanted")
+        return free
+
+    def _take_from_ring(self, count: int) -> IntArray:
+        span = min(self.capacity, count + self.num_reserved)
+        order = (self._cursor + np.arange(span)) % self.capacity
+        cells = order[self._state[order] != _State.RESERVED][:count]
+        if len(cells) < count:
+            raise AssertionError(f"ring of {self.capacity} cells is all reserved: {count} wanted")
+        overwritten = cells[self._state[cells] == _State.COMPLETE]
+        self.num_complete -= len(overwritten)
+        slots = self._slot[overwritten]
+        self._tail[slots[self._tail[slots] == overwritten]] = NO_CELL
+        self._cursor = int(cells[-1] + 1) % self.capacity
+        return cells
+
+
+def _extended(array: np.ndarray, size: int, fill: int) -> np.ndarray:
+    grown = np.full(size, fill, array.dtype)
+    grown[: len(array)] = array
+    return grown

@@ -1,0 +1,109 @@
+"""Who is on time. Knows turns and times, nothing of frames or requests.
+
+A turn of a group runs from its answer to its next request. It is late once longer than
+``patience`` times the running median turn of the *other* groups; three late turns running
+and the group leaves the quorum, three on time and it returns.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+TURNS_KEPT = 9
+TURNS_TO_CHANGE = 3
+
+K = TypeVar("K")
+
+
+@dataclass(slots=True)
+class Punctuality:
+    """The turns of one group, in seconds."""
+
+    turns: deque[float] = field(default_factory=lambda: deque(maxlen=TURNS_KEPT))
+    median: float | None = None
+    in_quorum: bool = True
+    streak: int = 0
+    """Turns running that speak for a change of membership."""
+
+
+class Quorum(Generic[K]):
+    """Membership by punctuality.
+
+    Args:
+        patience: Multiple of the others' median turn beyond which a turn is late.
+        floor_s: Turns up to this long are never late, seconds.
+    """
+
+    def __init__(self, *, patience: float, floor_s: float) -> None:
+        self._patience = patience
+        self._floor_s = floor_s
+        self._groups: dict[K, Punctuality] = {}
+        self._medians: list[float] = []  # of all groups, sorted: the others' median in O(1)
+
+    def enter(self, group: K) -> None:
+        """Count a group in from its first step on."""
+        self._groups[group] = Punctuality()
+
+    def leave(self, group: K) -> None:
+        """Forget a group that is gone."""
+        record = self._groups.pop(group, None)
+        if record is not None and record.median is not None:
+            self._forget_median(record.median)
+
+    def __contains__(self, group: K) -> bool:
+        record = self._groups.get(group)
+        return record is not None and record.in_quorum
+
+    def patience_s(self, group: K) -> float:
+        """How long a turn of this group may last, in seconds; infinite without others.
+
+        The others' median is the median of their own medians: one number a group, so
+        that a fast group's many turns do not outvote the rest.
+        """
+        record = self._groups.get(group)
+        own = record.median if record is not None else None
+        middle = self._median_without(own)
+        return math.inf if middle is None else max(self._floor_s, self._patience * middle)
+
+    def turn_ended(self, group: K, duration_s: float) -> bool | None:
+        """Record a turn.
+
+        Returns:
+            True if the group returns to the quorum by it, False if it leaves, else None.
+        """
+        record = self._groups[group]
+        is_late = duration_s > self.patience_s(group)
+        self._remember(record, duration_s)
+        record.streak = record.streak + 1 if is_late == record.in_quorum else 0
+        if record.streak < TURNS_TO_CHANGE:
+            return None
+        record.in_quorum = not is_late
+        record.streak = 0
+        return record.in_quorum
+
+    def _remember(self, record: Punctuality, duration_s: float) -> None:
+        record.turns.append(duration_s)
+        if record.median is not None:
+            self._forget_median(record.median)
+        ordered = sorted(record.turns)
+        record.median = ordered[len(ordered) // 2]
+        bisect.insort(self._medians, record.median)
+
+    def _forget_median(self, value: float) -> None:
+        del self._medians[bisect.bisect_left(self._medians, value)]
+
+    def _median_without(self, own: float | None) -> float | None:
+        """Median of all groups' medians but one occurrence of ``own``."""
+        count = len(self._medians) - (own is not None)
+        if count <= 0:
+            return None
+        skip = math.inf if own is None else bisect.bisect_left(self._medians, own)
+
+        def other(index: int) -> float:
+            return self._medians[index + (index >= skip)]
+
+        return (other((count - 1) // 2) + other(count // 2)) / 2

@@ -1,0 +1,553 @@
+"""The scheduler: events and the time in, commands out.
+
+Keeps the roster and the queue, asks `Quorum`, `FrameLedger`, `Collection` and `Dispatcher`,
+and states the frame rules that join them. One batch or learn step is in flight at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from royale_server.scheduler.collection import Collection
+from royale_server.scheduler.commands import (
+    Answer,
+    Bootstrap,
+    Bridge,
+    Command,
+    Effect,
+    EndRun,
+    EndSession,
+    Infer,
+    InferItem,
+    Learn,
+    Notice,
+    Record,
+    Rested,
+)
+from royale_server.scheduler.config import SchedulerConfig
+from royale_server.scheduler.dispatcher import Dispatcher
+from royale_server.scheduler.ledger import Discard, FrameLedger
+from royale_server.scheduler.quorum import Quorum
+from royale_server.scheduler.roster import Group, IntArray, Member, Request, Role
+
+EXPIRY_SCAN_S = 0.05
+
+
+class Scheduler:
+    """Decides who is inferred when, which frames are trained on, and when to learn.
+
+    Args:
+        config: The rules' settings.
+        target: Frames the learner wants in the first iteration; None off-policy.
+        replay_capacity: Cells of the ring when off-policy, ignored otherwise.
+        block: Off-policy: stored frames a learn step is run for.
+        max_debt: Off-policy: blocks owed beyond which learner rows wait.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        *,
+        target: int | None,
+        replay_capacity: int = 0,
+        block: int = 1,
+        max_debt: int = 1,
+    ) -> None:
+        self.config = config
+        capacity = replay_capacity if target is None else target + config.max_slots
+        self.ledger = FrameLedger(capacity=capacity, ring=target is None)
+        self.collection = Collection(
+            target=target, block=block, max_debt=max_debt, close_wait_s=config.close_wait_s
+        )
+        self._quorum: Quorum[Group] = Quorum(
+            patience=config.patience, floor_s=config.patience_floor_s
+        )
+        self.dispatcher = Dispatcher(config, self._quorum)
+        self._members: list[Member] = []
+        self._trainers: list[Member] = []
+        self._next_number = 0
+        self._queued: dict[Group, None] = {}
+        self._queued_slots = 0
+        self._without_learner_rows: dict[Group, None] = {}
+        self._evaluating: dict[Group, None] = {}
+        self._held_silent: dict[Group, None] = {}
+        self._owing_cells: dict[Group, None] = {}
+        self._in_flight: Infer | None = None
+        self._effects: list[Effect] = []
+        self._commands: list[Command] = []
+        self._tainted = np.zeros(0, np.bool_)
+        self._episode = np.zeros(0, np.int64)
+        self._step = np.zeros(0, np.int64)
+        self._last_was_evaluation = False
+        self._rest_since: float | None = None
+        self._is_rested = False
+        self._frozen_since: float | None = None
+        self._frozen_s = 0.0
+        self._next_expiry = 0.0
+        self._closed_to_joins = False
+        self.wake_at: float | None = None
+        """When `advance` wants to be called again if nothing happens before."""
+
+    # --- what the server may look at --------------------------------------------------
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """Sessions taking part, in order of joining."""
+        return self._members
+
+    @property
+    def slots_in_use(self) -> int:
+        return sum(member.size for member in self._members)
+
+    @property
+    def is_open(self) -> bool:
+        return self.collection.is_open(
+            complete=self.ledger.num_complete,
+            reserved=self.ledger.num_reserved,
+            stored_total=self.ledger.stored_total,
+        )
+
+    @property
+    def accepts_train_sessions(self) -> bool:
+        """False once a deterministic run has all its clients."""
+        return not self._closed_to_joins
+
+    @property
+    def is_idle(self) -> bool:
+        """Neither a batch nor a learn step is under way."""
+        return self._in_flight is None and not self.collection.learning
+
+    def awaited_groups(self) -> list[Group]:
+        """Groups whose next request the run is waiting for right now."""
+        if self.is_open:
+            members = self.dispatcher.awaited
+            return [g for m in members for g in m.groups if g.owes_since is not None]
+        return list(self._owing_cells)
+
+    # --- events -------------------------------------------------------------------------
+
+    def join(
+        self,
+        name: str,
+        role: Role,
+        group_sizes: Sequence[int],
+        now: float,
+        *,
+        first_episode: int = 0,
+    ) -> Member:
+        """Admit a session; its groups enter the quorum with their first step.
+
+        Args:
+            name: Client name, for messages.
+            role: What its frames are for.
+            group_sizes: Slots of each group.
+            now: Seconds.
+            first_episode: Ordinal of its slots' next episode, so that noise of a client
+                that comes back is not drawn twice.
+        """
+        member = Member(number=self._next_number, name=name, role=role, joined_at=now)
+        self._next_number += 1
+        groups = []
+        for index, size in enumerate(group_sizes):
+            start = self.ledger.add_slots(size)
+            groups.append(Group(member=member, index=index, start=start, stop=start + size))
+            self._tainted = np.append(self._tainted, np.zeros(size, np.bool_))
+            self._episode = np.append(self._episode, np.full(size, first_episode))
+            self._step = np.append(self._step, np.zeros(size, np.int64))
+        member.groups = tuple(groups)
+        self._members.append(member)
+        if role is Role.TRAIN:
+            self._trainers.append(member)
+            self.dispatcher.member_joined()
+            enough = len(self._trainers) >= self.config.min_clients
+            self._closed_to_joins = self.config.deterministic and enough
+        self._next_expiry = min(self._next_expiry, now + self.config.first_step_timeout_s)
+        return member
+
+    def request(self, group: Group, request: Request, now: float) -> None:
+        """Take a group's request: its outcome at once, its observations when dispatched."""
+        request.received_at = now
+        self._end_turn(group, now)
+        if group.member.role is Role.TRAIN:
+            self._take_outcome(group, request)
+        else:
+            request.learner_rows = np.zeros(group.size, np.bool_)
+        self._count_episodes(group, request)
+        request.num_asking = int(np.count_nonzero(request.asks))
+        request.num_learner = int(np.count_nonzero(request.learner_rows))
+        group.waiting = request
+        self._owing_cells.pop(group, None)
+        self._enqueue(group, request, now)
+        self.dispatcher.refresh(group.member)
+
+    def leave(self, member: Member, now: float) -> None:
+        """A session is gone: its reserved cells are lost, its waiting observations kept."""
+        if member.ended:
+            return
+        was_training = member.role is Role.TRAIN and member.entered
+        self._end(member)
+        if self.config.deterministic and was_training:
+            self._commands.append(
+                EndRun(f"client {member.name} left a deterministic run, which needs every client")
+            )
+
+    def inferred(self, now: float) -> None:
+        """The batch in flight is answered: its groups' turns begin."""
+        batch = self._in_flight
+        assert batch is not None, "no batch was in flight"
+        self._in_flight = None
+        for item in batch.items:
+            item.group.in_flight = False
+            if not item.group.member.ended:
+                self._start_turn(item.group, now)
+
+    def learned(self, now: float, *, version: int, target: int | None) -> None:
+        """A learn step is done: the next iteration begins.
+
+        Args:
+            now: Seconds.
+            version: The new policy version.
+            target: Frames wanted now.
+        """
+        self.ledger.start_version(version)
+        self.collection.reopen(now, target)
+        self._thaw(now)
+
+    def rest(self, now: float) -> None:
+        """Ask for a rest point: nothing is dispatched until `resume`; `Rested` announces it."""
+        if self._rest_since is None:
+            self._rest_since = now
+
+    def resume(self, now: float) -> None:
+        """End a rest point, reached or not."""
+        self._rest_since = None
+        if self._is_rested:
+            self._is_rested = False
+            self._thaw(now)
+        for group in list(self._held_silent):
+            self._answer_silent(group, now)
+        self._held_silent.clear()
+
+    def advance(self, now: float) -> list[Command]:
+        """Do everything that is due. Call it after every event and at `wake_at`."""
+        self.wake_at = None
+        self._expire(now)
+        self._dispatch(now)
+        if self.dispatcher.notice is not None:
+            self._commands.append(Notice("dispatch", self.dispatcher.notice))
+            self.dispatcher.notice = None
+        commands, self._commands = self._commands, []
+        return commands
+
+    # --- taking a request ---------------------------------------------------------------
+
+    def _end_turn(self, group: Group, now: float) -> None:
+        if not group.entered:
+            group.entered = True
+            if group.member.role is Role.TRAIN:
+                self._quorum.enter(group)
+            return
+        assert group.owes_since is not None, "a request came while one was unanswered"
+        duration_s = now - group.owes_since
+        group.owes_since = None
+        if group.member.role is Role.TRAIN:
+            change = self._quorum.turn_ended(group, duration_s)
+            if change is not None:
+                self._say_quorum(group, returned=change, duration_s=duration_s)
+
+    def _say_quorum(self, group: Group, *, returned: bool, duration_s: float) -> None:
+        verb = "is on time again: waited for" if returned else "is late: no longer waited for"
+        text = f"{group.member.name}/{group.index} {verb} (last turn {duration_s * 1e3:.0f} ms)"
+        self._commands.append(Notice("quorum", text))
+
+    def _take_outcome(self, group: Group, request: Request) -> None:
+        if request.invalid_feedback is not None or request.invalid_observation is not None:
+            self._reject_invalid(group, request)
+        rows, cells, finished = self.ledger.receive(
+            group.slots, request.asks, request.ended, has_feedback=request.has_feedback
+        )
+        if len(rows):
+            self._effects.append(Record(request, rows, cells, finished))
+            group.reserved -= int(np.count_nonzero(finished))
+        tainted = self._tainted[group.slots]
+        request.learner_rows = request.asks & ~tainted
+
+    def _reject_invalid(self, group: Group, request: Request) -> None:
+        """Give up the frames of non-finite rows and keep the rest of their episodes out."""
+        none = np.zeros(group.size, np.bool_)
+        feedback = none if request.invalid_feedback is None else request.invalid_feedback
+        observation = none if request.invalid_observation is None else request.invalid_observation
+        bad_frame = feedback | (observation & ~request.ended)
+        rows, cells = self.ledger.open_rows(group.slots)
+        self._give_up(group, cells[bad_frame[rows]], Discard.INVALID)
+        tainted = self._tainted[group.slots]
+        tainted[:] = np.where(request.ended, observation, tainted | bad_frame)
+
+    def _count_episodes(self, group: Group, request: Request) -> None:
+        if not request.ended.any():
+            return
+        episode, step = self._episode[group.slots], self._step[group.slots]
+        episode[request.ended] += 1
+        step[request.ended] = 0
+
+    def _enqueue(self, group: Group, request: Request, now: float) -> None:
+        if request.num_asking == 0:
+            if self._rest_since is None:
+                self._answer_silent(group, now)
+            else:
+                self._held_silent[group] = None
+        elif group.member.role is Role.TRAIN:
+            self._queued[group] = None
+            self._queued_slots += group.size
+            if request.num_learner == 0:
+                self._without_learner_rows[group] = None
+        else:
+            self._evaluating[group] = None
+
+    def _answer_silent(self, group: Group, now: float) -> None:
+        assert group.waiting is not None
+        self._commands.append(Answer(group, group.waiting))
+        group.waiting = None
+        self._start_turn(group, now)
+
+    def _start_turn(self, group: Group, now: float) -> None:
+        group.owes_since = now
+        group.owes_since_running = self._running(now)
+        if group.reserved:
+            self._owing_cells[group] = None
+        self._next_expiry = min(self._next_expiry, now + self.config.feedback_wait_timeout_s)
+        self.dispatcher.refresh(group.member)
+
+    # --- dispatching ----------------------------------------------------------------------
+
+    def _dispatch(self, now: float) -> None:
+        if not self.is_idle or self._is_rested:
+            return
+        if self._rest_since is not None:
+            self._approach_rest(now, self._rest_since)
+            return
+        if self.collection.target is not None and not self.is_open:
+            self._settle_closed(now)
+        if self._learn_if_due(now):
+            return
+        if self._evaluating and not self._last_was_evaluation:
+            self._send(list(self._evaluating), evaluation=True)
+            return
+        batch = self._train_batch(now)
+        if batch:
+            self._send(batch, evaluation=False)
+        elif self._evaluating:
+            self._send(list(self._evaluating), evaluation=True)
+
+    def _train_batch(self, now: float) -> list[Group] | None:
+        if not self.is_open:
+            return list(self._without_learner_rows)
+        if not self._queued:
+            return None
+        batch = self.dispatcher.choose(self._trainers, self._queued, self._queued_slots, now)
+        self._wake(self.dispatcher.wake_at)
+        return batch
+
+    def _learn_if_due(self, now: float) -> bool:
+        if not self.collection.is_learn_due(
+            is_open=self.is_open,
+            reserved=self.ledger.num_reserved,
+            stored_total=self.ledger.stored_total,
+        ):
+            return False
+        self.collection.start_learning()
+        self._freeze(now)
+        for group in self._queued:
+            self._bootstrap(group)
+        self._commands.append(Learn(self.ledger.complete_cells(), self._take_effects()))
+        return True
+
+    def _send(self, groups: Sequence[Group], *, evaluation: bool) -> None:
+        items = tuple(self._item(group) for group in groups)
+        learner_slots = [item.slots[item.learner] for item in items if item.learner.any()]
+        slots = np.concatenate(learner_slots) if learner_slots else np.zeros(0, np.int64)
+        cells, ordinals = self.ledger.reserve(slots)
+        for item in items:
+            item.group.reserved += item.request.num_learner
+        self._last_was_evaluation = evaluation
+        batch = Infer(items, cells, slots, ordinals, self._take_effects(), evaluation)
+        self._in_flight = batch
+        self._commands.append(batch)
+
+    def _item(self, group: Group) -> InferItem:
+        request = group.waiting
+        assert request is not None
+        group.waiting = None
+        group.in_flight = True
+        self._dequeue(group)
+        self.dispatcher.refresh(group.member)
+        rows = np.flatnonzero(request.asks)
+        slots = rows + group.start
+        learner = request.learner_rows[rows]
+        if request.num_learner < len(rows) and group.member.role is Role.TRAIN:
+            self.ledger.answered_without_cell(slots[~learner])
+        item = InferItem(
+            group, request, rows, learner, slots, self._episode[slots], self._step[slots]
+        )
+        self._step[slots] += 1
+        return item
+
+    # --- closing --------------------------------------------------------------------------
+
+    def _settle_closed(self, now: float) -> None:
+        """Give up what a closed collection should not wait for (rules 2 and 3)."""
+        self.collection.note_closed(now)
+        if self.ledger.num_reserved and not self._owing_cells:
+            self._cut_silent_rows()
+        elif self._owing_cells and not self.config.deterministic:
+            self._revoke_late(now)
+
+    def _cut_silent_rows(self) -> None:
+        """Only silent rows of parked requests are left, and parked is what they stay."""
+        groups = [g for m in self._trainers for g in m.groups if g.reserved]
+        if any(group in self._without_learner_rows for group in groups):
+            return  # that request is answered at once, and its silent rows may yet finish
+        self._cut(groups)
+
+    def _cut(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            self._give_up(group, self.ledger.open_cells(group.slots), Discard.CUT)
+
+    def _revoke_late(self, now: float) -> None:
+        groups = list(self._owing_cells)
+        closed_at = self.collection.first_closed_at
+        assert closed_at is not None
+        in_quorum = any(group in self._quorum for group in groups)
+        due = closed_at + self.collection.revoke_wait_s(in_quorum=in_quorum)
+        for group in groups:
+            due = max(due, self.dispatcher.late_at(group))
+        late_members = {group.member for group in groups}
+        if not any(group.member not in late_members for group in self._queued):
+            return
+        if now < due:
+            self._wake(due)
+            return
+        for group in groups:
+            self._revoke(group)
+
+    def _revoke(self, group: Group) -> None:
+        cells = self.ledger.open_cells(group.slots)
+        self._give_up(group, cells, Discard.LATE)
+        self._owing_cells.pop(group, None)
+        text = f"{group.member.name}/{group.index} kept a learn step waiting: {len(cells)} frames"
+        self._commands.append(Notice("revoked", f"{text} given up as late"))
+
+    def _give_up(self, group: Group, cells: IntArray, reason: Discard) -> None:
+        if not len(cells):
+            return
+        previous, given_up = self.ledger.give_up(cells, reason)
+        group.reserved -= len(cells)
+        if len(previous):
+            self._effects.append(Bridge(previous, given_up))
+
+    def _bootstrap(self, group: Group) -> None:
+        """The waiting observations are the successors of the slots' last stored frames."""
+        request = group.waiting
+        if request is None or request.num_asking == 0:
+            return
+        rows, cells = self.ledger.unfinished_tails(group.slots, request.asks)
+        if len(rows):
+            self._effects.append(Bootstrap(request, rows, cells))
+
+    def _take_effects(self) -> tuple[Effect, ...]:
+        effects, self._effects = tuple(self._effects), []
+        return effects
+
+    # --- rest points ------------------------------------------------------------------------
+
+    def _approach_rest(self, now: float, since: float) -> None:
+        missing = [
+            group
+            for member in self._trainers
+            for group in member.groups
+            if group.entered and group.waiting is None
+        ]
+        if missing and (self.config.deterministic or now < since + self.config.close_wait_s):
+            self._wake(since + self.config.close_wait_s)
+            return
+        for group in list(self._owing_cells):
+            self._revoke(group)
+        self._cut([g for m in self._trainers for g in m.groups if g.reserved])
+        self._is_rested = True
+        self._freeze(now)
+        self._commands.append(Rested())
+
+    # --- ends -------------------------------------------------------------------------------
+
+    def _expire(self, now: float) -> None:
+        """End sessions that owe a request, or their first step, for too long."""
+        if now < self._next_expiry:
+            return
+        running = self._running(now)
+        feedback_s = self.config.feedback_wait_timeout_s
+        first_s = self.config.first_step_timeout_s
+        for member in list(self._members):
+            if not member.entered and now - member.joined_at >= first_s:
+                text = f"no first step from every group within {first_s:g} s"
+                self._end_for_timeout(member, text, "--first-step-timeout")
+            elif any(
+                group.owes_since is not None and running - group.owes_since_running >= feedback_s
+                for group in member.groups
+            ):
+                text = f"no answer to an action within {feedback_s:g} s"
+                self._end_for_timeout(member, text, "--feedback-wait-timeout")
+        self._next_expiry = now + EXPIRY_SCAN_S if self._members else now
+
+    def _end_for_timeout(self, member: Member, what: str, flag: str) -> None:
+        self._end(member)
+        remedy = f"if the environment needs longer for a step, raise {flag} on the server"
+        self._commands.append(
+            EndSession(member, "timeout", f"client {member.name}: {what}; {remedy}")
+        )
+        if self.config.deterministic and member.role is Role.TRAIN:
+            self._commands.append(EndRun(f"client {member.name} was lost: {what}"))
+
+    def _end(self, member: Member) -> None:
+        member.ended = True
+        self._members.remove(member)
+        if member.role is Role.TRAIN:
+            self._trainers.remove(member)
+        for group in member.groups:
+            self._bootstrap(group)
+            self._give_up(group, self.ledger.open_cells(group.slots), Discard.LOST)
+            self.ledger.forget_tails(group.slots)
+            self._quorum.leave(group)
+            group.waiting = None
+            self._dequeue(group)
+            self._held_silent.pop(group, None)
+            self._owing_cells.pop(group, None)
+        self.dispatcher.refresh(member)
+
+    # --- small things -------------------------------------------------------------------------
+
+    def _dequeue(self, group: Group) -> None:
+        if group in self._queued:
+            del self._queued[group]
+            self._queued_slots -= group.size
+        self._without_learner_rows.pop(group, None)
+        self._evaluating.pop(group, None)
+
+    def _wake(self, at: float | None) -> None:
+        if at is not None and (self.wake_at is None or at < self.wake_at):
+            self.wake_at = at
+
+    def _running(self, now: float) -> float:
+        """The clock of the time-outs: it stands still while learning and at rest."""
+        stopped = 0.0 if self._frozen_since is None else now - self._frozen_since
+        return now - self._frozen_s - stopped
+
+    def _freeze(self, now: float) -> None:
+        if self._frozen_since is None:
+            self._frozen_since = now
+
+    def _thaw(self, now: float) -> None:
+        if self._frozen_since is not None:
+            self._frozen_s += now - self._frozen_since
+            self._frozen_since = None
