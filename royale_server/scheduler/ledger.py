@@ -64,6 +64,8 @@ class FrameLedger:
         self.loaded_total = 0
         self.no_state_total = 0
         self.without_cell_total = 0
+        self.env_steps_total = 0
+        """Environment steps reported by learner seats, trained on or not."""
         self._given_up = dict.fromkeys(Discard, 0)
         self._ring = ring
         self._cursor = 0
@@ -75,6 +77,7 @@ class FrameLedger:
         self._tail = np.zeros(0, np.int64)
         self._ordinal = np.zeros(0, np.int64)
         self._answered = np.zeros(0, np.int8)
+        self._episode_frames = np.zeros(0, np.int64)
 
     # --- slots ---------------------------------------------------------------------
 
@@ -91,6 +94,7 @@ class FrameLedger:
         self._tail = _extended(self._tail, size, NO_CELL)
         self._ordinal = _extended(self._ordinal, size, 0)
         self._answered = _extended(self._answered, size, _Answered.NEVER)
+        self._episode_frames = _extended(self._episode_frames, size, 0)
 
     # --- the life of a frame -------------------------------------------------------
 
@@ -143,6 +147,7 @@ class FrameLedger:
         cells = self._open[slots][rows]
         finished = over[rows]
         if has_feedback:
+            self.env_steps_total += int(np.count_nonzero(answered != _Answered.SETTLED))
             self.no_state_total += int(np.count_nonzero(over & (answered == _Answered.NEVER)))
             self.without_cell_total += int(
                 np.count_nonzero(over & (answered == _Answered.WITHOUT_CELL))
@@ -159,6 +164,7 @@ class FrameLedger:
         self._state[cells] = _State.COMPLETE
         self._open[slots][rows] = NO_CELL
         self._tail[slots][rows] = np.where(ended[rows], NO_CELL, cells)
+        self._episode_frames[slots][rows] += 1
         self.num_reserved -= len(rows)
         self.num_complete += len(rows)
         self.stored_total += len(rows)
@@ -208,6 +214,12 @@ class FrameLedger:
     def forget_tails(self, slots: slice) -> None:
         """Let no later frame of these slots be taken for a successor."""
         self._tail[slots] = NO_CELL
+
+    def take_episode_frames(self, slots: IntArray) -> IntArray:
+        """Stored frames of the episodes that just ended in these slots; counts anew."""
+        counts = self._episode_frames[slots]
+        self._episode_frames[slots] = 0
+        return counts
 
     # --- the iteration --------------------------------------------------------------
 

@@ -119,6 +119,10 @@ class Scheduler:
         """Neither a batch nor a learn step is under way."""
         return self._in_flight is None and not self.collection.learning
 
+    def next_episode(self, member: Member) -> int:
+        """An episode ordinal that none of the session's slots has reached."""
+        return max(int(self._episode[group.slots].max()) + 1 for group in member.groups)
+
     def awaited_groups(self) -> list[Group]:
         """Groups whose next request the run is waiting for right now."""
         if self.is_open:
