@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from algorithms.sequences import discounted_sums
 from algorithms.storage import BoolArray, FloatArray
 
 
@@ -27,9 +28,8 @@ def compute_gae(
 
     ``A[i] = delta[i] + gamma * gae_lambda * A[i + 1]`` where row i continues, and ``delta[i]``
     alone where it does not: at the end of an episode, at a hole, at the last frame of a slot.
-    The recursion is evaluated by doubling: after pass p every row holds the sum over the first
-    2**p rows of its sequence, so that one slot with thousands of frames costs a dozen passes.
-    A row's result depends on no other sequence, to the last bit.
+    A row's result depends on no other sequence, to the last bit. Pass usable rows only: leaving
+    out the others keeps ``continues`` right, since nothing continues into or out of them.
 
     Args:
         rewards: Reward of each frame. Shape ``(M,)``, environment units.
@@ -40,15 +40,14 @@ def compute_gae(
         gae_lambda: Bias-variance trade-off, in ``[0, 1]``.
 
     Returns:
-        Unscaled advantages, shape ``(M,)``. Meaningless in rows whose inputs are not usable;
-        these reach no other row as long as the row before them does not continue.
+        Unscaled advantages. Shape ``(M,)``.
 
     Raises:
-        ValueError: If the shapes differ or a coefficient is outside ``[0, 1]``.
+        ValueError: If the shapes differ, an input is not finite, or a coefficient is outside
+            ``[0, 1]``.
 
     Source:
-        Schulman et al. 2016, arXiv:1506.02438, equation 16; the evaluation by doubling is the
-        scan of Hillis and Steele 1986, doi:10.1145/7902.7903.
+        Schulman et al. 2016, arXiv:1506.02438, equation 16.
     """
     shapes = {a.shape for a in (rewards, values, next_values, continues)}
     if len(shapes) != 1 or rewards.ndim != 1:
@@ -57,33 +56,15 @@ def compute_gae(
         raise ValueError(
             f"compute_gae: gamma and gae_lambda must be in [0, 1], got {gamma} and {gae_lambda}"
         )
-    advantages: FloatArray = rewards + gamma * next_values - values
-    return suffix_sums(advantages, gamma * gae_lambda * continues)
-
-
-def suffix_sums(terms: FloatArray, carry: FloatArray) -> FloatArray:
-    """Solve ``y[i] = terms[i] + carry[i] * y[i + 1]`` for all rows at once.
-
-    Args:
-        terms: Finite wherever the carry before is not 0. Shape ``(M,)``.
-        carry: Share of the next row that flows into this one; 0 in the last row. Shape ``(M,)``.
-
-    Returns:
-        y, shape ``(M,)``.
-
-    Raises:
-        ValueError: If the last row carries something in from beyond the end.
-    """
-    if len(carry) and carry[-1] != 0.0:
-        raise ValueError(f"suffix_sums: nothing follows the last row, but it carries {carry[-1]}")
-    sums, carry = terms.copy(), carry.copy()
-    reach = 1
-    while carry.any():
-        flowing = carry[:-reach]
-        sums[:-reach] += np.where(flowing != 0.0, flowing * sums[reach:], 0.0)
-        carry[:-reach] *= carry[reach:]
-        reach *= 2
-    return sums
+    with np.errstate(invalid="ignore", over="ignore"):
+        deltas: FloatArray = rewards + gamma * next_values - values
+    if not np.isfinite(deltas).all():
+        row = int(np.isfinite(deltas).argmin())
+        raise ValueError(
+            f"compute_gae: row {row} is not finite (reward {rewards[row]}, value {values[row]}, "
+            f"next value {next_values[row]}); leave out the rows that are not usable"
+        )
+    return discounted_sums(deltas, gamma * gae_lambda * continues)
 
 
 def scale_advantages(advantages: torch.Tensor) -> torch.Tensor:

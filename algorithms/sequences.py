@@ -142,3 +142,35 @@ def next_values(
     continues = sequences.has_successor.copy()
     continues[:-1] &= usable[:-1] & usable[1:]
     return Successors(values=following, usable=usable, continues=continues)
+
+
+def discounted_sums(terms: FloatArray, carry: FloatArray) -> FloatArray:
+    """Solve ``y[i] = terms[i] + carry[i] * y[i + 1]`` for all rows at once.
+
+    The recursion is evaluated by doubling: after pass p, row i holds the sum over the first 2**p
+    rows from i on, and ``carry[i]`` the factor with which the rows behind those enter. One slot
+    with thousands of frames costs a dozen passes, and rows separated by a carry of 0 leave each
+    other alone to the last bit.
+
+    Args:
+        terms: Finite. Shape ``(M,)``.
+        carry: Share of the next row that flows into this one; 0 in the last row. Shape ``(M,)``.
+
+    Returns:
+        y, float64. Shape ``(M,)``.
+
+    Raises:
+        ValueError: If the last row carries something in from beyond the end.
+
+    Source:
+        The scan of Hillis and Steele 1986, doi:10.1145/7902.7903.
+    """
+    if len(carry) and carry[-1] != 0.0:
+        raise ValueError(f"discounted_sums: nothing follows the last row, it carries {carry[-1]}")
+    sums, factors = terms.astype(np.float64), carry.astype(np.float64)
+    reach = 1
+    while factors.any():
+        sums[:-reach] += factors[:-reach] * sums[reach:]
+        factors[:-reach] *= factors[reach:]
+        reach *= 2
+    return sums
