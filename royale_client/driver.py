@@ -1,0 +1,145 @@
+"""What a client needs of its environments: the EnvDriver protocol and the Turn it returns.
+
+A driver steps all environments of one group at once and says what happened in the one meaning the
+wire knows, whatever autoreset rule the environments follow. It never talks to a server.
+
+Shapes: n = slots of the group, m = rows that ask, e = rows whose episode ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from royale_client.wire.episodes import EpisodeMetric
+from royale_client.wire.errors import RoyaleError
+from royale_client.wire.spaces import SpaceSpec
+
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+Leaves = tuple[npt.NDArray[Any], ...]
+EnvValue: TypeAlias = Any
+"""Whatever an environment hands over or takes; nothing is known of it before it is read."""
+
+
+class EnvContractError(RoyaleError):
+    """An environment broke its own description: shape, dtype, structure or a missing value."""
+
+
+class EnvFailedError(RoyaleError):
+    """An environment raised an exception of its own; the original is the cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Everything one request says about a group."""
+
+    asks: BoolArray | None
+    """Rows that want an action, shape ``[n]``; None when all do."""
+    observations: Leaves
+    """One array per leaf, rows of the asking rows only, shape ``[m, ...]``."""
+    masks: BoolArray | None
+    """Legal actions of the asking rows, shape ``[m, mask_size]``; None when none are declared."""
+    rewards: FloatArray | None
+    """Reward of each row's last action, shape ``[n]``; None when no row has a last action."""
+    terminated: BoolArray | None
+    """Rows whose episode reached its own end, shape ``[n]``."""
+    truncated: BoolArray | None
+    """Rows whose episode was cut off, shape ``[n]``."""
+    final_observations: Leaves | None
+    """True last observations of the ended rows, in row order, shape ``[e, ...]``; None if e = 0."""
+    episodes: tuple[Mapping[str, Any], ...] = ()
+    """One record per finished episode: row, return, length, time_s, metrics."""
+    frames: int = 0
+    """Actions carried out in this turn."""
+    env_time_s: float = 0.0
+    """Time the environments took, in seconds."""
+
+
+class EnvDriver(Protocol):
+    """The environments of one group, stepped together."""
+
+    @property
+    def num_slots(self) -> int:
+        """Number of agent seats."""
+
+    @property
+    def observation_space(self) -> SpaceSpec:
+        """Space of one slot's observation."""
+
+    @property
+    def action_space(self) -> SpaceSpec:
+        """Space of one slot's action."""
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether every observation comes with a mask of legal actions."""
+
+    @property
+    def episode_metrics(self) -> Sequence[EpisodeMetric]:
+        """Metrics that episode records of this environment carry."""
+
+    def reset(self, seeds: npt.NDArray[np.uint64]) -> Turn:
+        """Begin a new episode in every slot.
+
+        Args:
+            seeds: One per slot, shape ``[n]``.
+        """
+
+    def step(self, actions: Leaves) -> Turn:
+        """Carry out the actions of the rows that asked, and return what came of it.
+
+        Args:
+            actions: One array per leaf of the action space, shape ``[m, ...]``, m the number of
+                rows that asked in the turn before.
+        """
+
+    def last_turn(self) -> Turn | None:
+        """Return the newest turn once more as a farewell, or None if no slot has acted in it.
+
+        Every episode still open is truncated with its current observation as the final one, and
+        nobody asks.
+        """
+
+    def close(self) -> None:
+        """Free the environments."""
+
+
+def take_rows(leaves: Leaves, rows: npt.NDArray[Any]) -> Leaves:
+    """Copy the given rows (indices or a bool mask) of every leaf."""
+    return tuple(leaf[rows] for leaf in leaves)
+
+
+def farewell(turn: Turn, is_open: BoolArray, observations: Leaves) -> Turn:
+    """Return ``turn`` with every open episode truncated at its current observation, nobody asking.
+
+    Args:
+        turn: The newest turn of the group, with rewards.
+        is_open: Rows that acted in it and did not end, shape ``[n]``.
+        observations: Current observation of every row, shape ``[n, ...]``.
+    """
+    assert turn.terminated is not None
+    assert turn.truncated is not None
+    ended = turn.terminated | turn.truncated
+    finals = observations
+    if turn.final_observations is not None:
+        finals = tuple(leaf.copy() for leaf in observations)
+        for leaf, known in zip(finals, turn.final_observations, strict=True):
+            leaf[ended] = known
+    now_ended = ended | is_open
+    return Turn(
+        asks=np.zeros(len(ended), np.bool_),
+        observations=tuple(leaf[:0] for leaf in observations),
+        masks=None if turn.masks is None else turn.masks[:0],
+        rewards=turn.rewards,
+        terminated=turn.terminated,
+        truncated=turn.truncated | is_open,
+        final_observations=take_rows(finals, now_ended) if now_ended.any() else None,
+        episodes=turn.episodes,
+        frames=turn.frames,
+        env_time_s=turn.env_time_s,
+    )

@@ -1,0 +1,242 @@
+"""EnvDriver over a Gymnasium vector environment of any autoreset rule.
+
+Everything is done for all rows at once: the number of Python calls per request does not depend on
+the number of environments (what the environment itself does, and work per ended episode, aside).
+It never wraps or changes the environment it is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from royale_client.driver import (
+    BoolArray,
+    EnvContractError,
+    EnvValue,
+    Leaves,
+    Turn,
+    farewell,
+    take_rows,
+)
+from royale_client.driver_autoreset import (
+    AnyVectorEnv,
+    Transition,
+    autoreset_mode,
+    make_autoreset,
+)
+from royale_client.driver_episodes import EpisodeTracker
+from royale_client.driver_infos import (
+    MASK_KEY,
+    MASK_METHOD,
+    MaskReader,
+    MetricReader,
+    mask_row,
+)
+from royale_client.driver_leaves import ActionBuffer, NonFiniteWatch, read_batch
+from royale_client.space_conversion import leaf_dtypes, to_spec
+from royale_client.wire.episodes import EpisodeMetric
+from royale_client.wire.errors import ConfigError
+from royale_client.wire.spaces import SpaceSpec, mask_size
+
+MaskChoice = Literal["auto", "on", "off"]
+
+# Many simulators take a signed 32-bit seed.
+_SEED_BITS = np.uint64(0x7FFF_FFFF)
+
+
+class GymnasiumDriver:
+    """Steps one Gymnasium vector environment as a group of slots.
+
+    Args:
+        env: The environment. Its observations may be reused buffers.
+        autoreset: ``next_step``, ``same_step`` or ``disabled`` if its metadata do not say so.
+        action_mask: ``auto`` declares masks if the first reset gives them, ``on`` insists,
+            ``off`` ignores them.
+        episode_metrics: Infos to put into the record of an episode when it ends.
+        clock: Monotonic time in seconds.
+
+    Raises:
+        ConfigError: If a space cannot travel, or the autoreset rule or the masks are unclear.
+        EnvContractError: If the first reset does not fit the spaces.
+    """
+
+    def __init__(
+        self,
+        env: AnyVectorEnv,
+        *,
+        autoreset: str | None = None,
+        action_mask: MaskChoice = "auto",
+        episode_metrics: Sequence[EpisodeMetric] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._env = env
+        self._clock = clock
+        self.num_slots: int = env.num_envs
+        self.observation_space: SpaceSpec = to_spec(env.single_observation_space)
+        self.action_space: SpaceSpec = to_spec(env.single_action_space)
+        self.episode_metrics = tuple(episode_metrics)
+        mode = autoreset_mode(env, autoreset)
+        dtypes = leaf_dtypes(env.single_action_space)
+        self._actions = ActionBuffer(self.action_space, self.num_slots, dtypes)
+        self._masks, self._mask_method = self._find_masks(action_mask)
+        info_masks = None if self._mask_method is not None else self._masks
+        self._rule = make_autoreset(mode, env, self.observation_space, info_masks)
+        self._episodes = EpisodeTracker(self.num_slots, self.episode_metrics, clock)
+        self._metrics = MetricReader(self.episode_metrics)
+        self._watch = NonFiniteWatch(self.observation_space, self.num_slots)
+        self._observations: Leaves = ()
+        self._asking: BoolArray | None = None
+        self._acted: BoolArray | None = None
+        self._turn: Turn | None = None
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether every observation comes with a mask of legal actions."""
+        return self._masks is not None
+
+    def reset(self, seeds: npt.NDArray[np.uint64]) -> Turn:
+        """Begin a new episode in every slot; see `EnvDriver.reset`."""
+        started_s = self._clock()
+        value, infos = self._env.reset(seed=self._seed(seeds))
+        self._observations = read_batch(self.observation_space, value, self.num_slots)
+        self._update_masks(infos)
+        self._asking = None
+        self._episodes.begin_all()
+        self._watch.look(self._observations, np.zeros(self.num_slots), self._episodes.lengths)
+        self._turn = Turn(
+            asks=None,
+            observations=self._observations,
+            masks=None if self._masks is None else self._masks.masks,
+            rewards=None,
+            terminated=None,
+            truncated=None,
+            final_observations=None,
+            env_time_s=self._clock() - started_s,
+        )
+        return self._turn
+
+    def step(self, actions: Leaves) -> Turn:
+        """Carry out the actions of the rows that asked; see `EnvDriver.step`."""
+        acted = self._asking
+        self._actions.put(acted, actions)
+        value = self._actions.value()
+        started_s = self._clock()
+        transition = self._rule.step(value, acted)
+        env_time_s = self._clock() - started_s
+        if self._mask_method is not None and self._masks is not None:
+            self._masks.masks[:] = self._mask_method()
+        self._turn = self._record(transition, acted, env_time_s)
+        return self._turn
+
+    def last_turn(self) -> Turn | None:
+        """Return the newest turn as a farewell; see `EnvDriver.last_turn`."""
+        turn = self._turn
+        if turn is None or turn.terminated is None or turn.truncated is None:
+            return None
+        # A row that did not act in this turn has nothing open: it was only just reset.
+        ended = turn.terminated | turn.truncated
+        is_open = ~ended if self._acted is None else self._acted & ~ended
+        return farewell(turn, is_open, self._observations)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+    def _record(self, transition: Transition, acted: BoolArray | None, env_time_s: float) -> Turn:
+        """Count a transition and put it into the form of a turn."""
+        self._acted = acted
+        self._episodes.add(transition.rewards, acted)
+        self._watch.look(transition.observations, transition.rewards, self._episodes.lengths)
+        episodes: tuple[dict[str, Any], ...] = ()
+        if len(transition.ended):
+            metrics = self._metrics.read(transition.final_infos, transition.ended)
+            episodes = self._episodes.finish(transition.ended, metrics)
+        asking = transition.asking
+        self._observations, self._asking = transition.observations, asking
+        masks = None if self._masks is None else self._masks.masks
+        return Turn(
+            asks=asking,
+            observations=(
+                transition.observations
+                if asking is None
+                else take_rows(transition.observations, asking)
+            ),
+            masks=masks if masks is None or asking is None else masks[asking],
+            rewards=transition.rewards,
+            terminated=transition.terminated,
+            truncated=transition.truncated,
+            final_observations=transition.final_observations or None,
+            episodes=episodes,
+            frames=self.num_slots if acted is None else int(np.count_nonzero(acted)),
+            env_time_s=env_time_s,
+        )
+
+    def _seed(self, seeds: npt.NDArray[np.uint64]) -> EnvValue:
+        """Return the seeds as the environment takes them: a list, or one for the batch."""
+        numbers = (seeds & _SEED_BITS).tolist()
+        takes_list = isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        return numbers if takes_list else numbers[0]
+
+    def _find_masks(
+        self, choice: MaskChoice
+    ) -> tuple[MaskReader | None, Callable[[], BoolArray] | None]:
+        """Find out by a first reset where masks come from, if from anywhere."""
+        size = mask_size(self.action_space)
+        if choice == "off" or (size is None and choice == "auto"):
+            return None, None
+        if size is None:
+            raise ConfigError(
+                "--action-mask on: the action space is neither Discrete nor MultiDiscrete, so "
+                "there is nothing to mask"
+            )
+        _, infos = self._env.reset(seed=self._seed(np.arange(self.num_slots, dtype=np.uint64)))
+        reader = MaskReader(self.num_slots, size)
+        if MASK_KEY in infos:
+            return reader, None
+        method = self._find_mask_method(size, insist=choice == "on")
+        if method is not None:
+            return reader, method
+        if choice == "auto":
+            return None, None
+        raise ConfigError(
+            f"--action-mask on: the environment gives neither info[{MASK_KEY!r}] on reset nor a "
+            f"method {MASK_METHOD}()"
+        )
+
+    def _find_mask_method(self, size: int, *, insist: bool) -> Callable[[], BoolArray] | None:
+        """Return a function that asks for all masks, if the environments have such a method.
+
+        The parts of an AsyncVectorEnv live in other processes and break when asked for what they do
+        not have, so they are only asked if the user insists.
+        """
+        env: Any = self._env.unwrapped
+        if callable(getattr(env, MASK_METHOD, None)):
+            return lambda: self._whole_batch(getattr(env, MASK_METHOD)(), size)
+        if isinstance(env, SyncVectorEnv):
+            has_method = env.envs[0].has_wrapper_attr(MASK_METHOD)
+        else:
+            has_method = insist and isinstance(env, AsyncVectorEnv)
+        return (lambda: self._whole_batch(env.call(MASK_METHOD), size)) if has_method else None
+
+    def _whole_batch(self, masks: EnvValue, size: int) -> BoolArray:
+        if isinstance(masks, np.ndarray) and masks.shape == (self.num_slots, size):
+            return np.asarray(masks != 0)
+        if len(masks) != self.num_slots:
+            raise EnvContractError(
+                f"{MASK_METHOD}() gave {len(masks)} masks, expected {self.num_slots}"
+            )
+        return np.stack([mask_row(mask, size) for mask in masks])
+
+    def _update_masks(self, infos: EnvValue) -> None:
+        if self._masks is None:
+            return
+        if self._mask_method is not None:
+            self._masks.masks[:] = self._mask_method()
+        else:
+            self._masks.update(infos)

@@ -1,0 +1,158 @@
+"""Values of an environment as arrays and back, and a watch for values that are no numbers.
+
+Casting and checking is the wire's (`royale_client.wire.spaces`); here its errors are turned into
+ours, silent rows get something to pass to the environment, and NaN and infinity are named. No value
+is ever repaired.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from royale_client.driver import BoolArray, EnvContractError, EnvValue, Leaves
+from royale_client.wire.errors import ContractError
+from royale_client.wire.spaces import (
+    BoxSpec,
+    DiscreteSpec,
+    Leaf,
+    SpaceSpec,
+    flatten_batch,
+    flatten_one,
+    leaves,
+    unflatten_batch,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def read_batch(spec: SpaceSpec, value: EnvValue, rows: int) -> Leaves:
+    """Return one array per leaf, in the declared dtype, shape ``[rows, ...]``.
+
+    Args:
+        spec: Space of one row's observation.
+        value: Batched value in the dicts and tuples of the space.
+        rows: Leading dimension expected.
+
+    Raises:
+        EnvContractError: If structure, shape or dtype is not the declared one.
+    """
+    try:
+        arrays = flatten_batch(spec, value)
+    except ContractError as error:
+        raise EnvContractError(f"observation: {error}") from error
+    if any(len(array) != rows for array in arrays):
+        raise EnvContractError(
+            f"observation: got {len(arrays[0])} rows, expected {rows}, one per environment"
+        )
+    return arrays
+
+
+def read_rows(spec: SpaceSpec, values: Sequence[Any]) -> Leaves:
+    """Return one array per leaf from single values, one per row.
+
+    Raises:
+        EnvContractError: If structure, shape or dtype is not the declared one.
+    """
+    try:
+        flat = [flatten_one(spec, value) for value in values]
+    except ContractError as error:
+        raise EnvContractError(f"observation: {error}") from error
+    return tuple(np.stack(rows) for rows in zip(*flat, strict=True))
+
+
+class ActionBuffer:
+    """The actions of all rows of a group, those of silent rows kept from before.
+
+    Rows that do not ask still need something to be passed to a vector environment: they get their
+    last action again, which was legal once, and the environment ignores it.
+
+    Args:
+        spec: Space of one row's action.
+        rows: Number of rows.
+        dtypes: Dtype the environment expects per leaf.
+    """
+
+    def __init__(self, spec: SpaceSpec, rows: int, dtypes: Sequence[np.dtype[Any]]) -> None:
+        self._spec = spec
+        self._arrays = [
+            np.broadcast_to(_legal_filler(leaf), (rows, *leaf.shape)).astype(dtype)
+            for leaf, dtype in zip(leaves(spec), dtypes, strict=True)
+        ]
+
+    def put(self, asking: BoolArray | None, actions: Leaves) -> None:
+        """Take the actions of the asking rows; None means that all rows asked.
+
+        Every call makes new arrays, since an environment may keep the ones it was given.
+        """
+        for index, (held, new) in enumerate(zip(self._arrays, actions, strict=True)):
+            if asking is None:
+                self._arrays[index] = new.astype(held.dtype)
+            else:
+                self._arrays[index] = held.copy()
+                self._arrays[index][asking] = new
+
+    def value(self) -> EnvValue:
+        """Return the batched action in the dicts and tuples of the space."""
+        return unflatten_batch(self._spec, self._arrays)
+
+
+def _legal_filler(leaf: Leaf) -> npt.NDArray[Any]:
+    """Return some legal value of one leaf."""
+    if isinstance(leaf.spec, BoxSpec):
+        zeros = np.zeros(leaf.shape, leaf.dtype)
+        return np.asarray(np.minimum(np.maximum(zeros, leaf.spec.low), leaf.spec.high))
+    start = leaf.spec.start if isinstance(leaf.spec, DiscreteSpec) else 0
+    return np.full(leaf.shape, start, leaf.dtype)
+
+
+class NonFiniteWatch:
+    """Reports NaN and infinity in what an environment returns, once per slot.
+
+    The values travel as they are: the server decides about the frame, this only names the place
+    for the person in front of the client.
+
+    Args:
+        spec: The observation space.
+        rows: Number of slots.
+    """
+
+    def __init__(self, spec: SpaceSpec, rows: int) -> None:
+        self._floats = [
+            (index, f"observation {leaf.path!r}" if leaf.path else "the observation")
+            for index, leaf in enumerate(leaves(spec))
+            if leaf.dtype.kind == "f"
+        ]
+        self._reported = np.zeros(rows, np.bool_)
+
+    def look(
+        self, observations: Leaves, rewards: npt.NDArray[np.float64], steps: npt.NDArray[np.int64]
+    ) -> None:
+        """Look at what one step returned.
+
+        Args:
+            observations: One array per leaf, shape ``[n, ...]``.
+            rewards: Shape ``[n]``.
+            steps: Steps since the episode of each row began, shape ``[n]``.
+        """
+        if not np.isfinite(rewards).all():
+            self._report("the reward", np.asarray(~np.isfinite(rewards)), steps)
+        for index, name in self._floats:
+            if not np.isfinite(observations[index]).all():
+                flat = observations[index].reshape(len(steps), -1)
+                self._report(name, np.asarray(~np.isfinite(flat).all(axis=1)), steps)
+
+    def _report(self, what: str, bad: BoolArray, steps: npt.NDArray[np.int64]) -> None:
+        for slot in np.flatnonzero(bad & ~self._reported).tolist():
+            logger.warning(
+                "%s of slot %d is NaN or infinite at step %d of its episode; it is sent as it is, "
+                "and the server does not train on it (said once per slot)",
+                what,
+                slot,
+                steps[slot],
+            )
+        self._reported |= bad

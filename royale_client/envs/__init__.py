@@ -1,0 +1,1 @@
+"""Environments a client can run, by the word that follows `royale-env-client`."""
