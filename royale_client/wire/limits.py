@@ -17,16 +17,14 @@ class Limits:
     """Bytes of one message, header and arrays together."""
     max_header_bytes: int = MIB // 4
     """Bytes of the header map. Small on purpose: a header costs up to 80 times its size decoded."""
-    max_nesting: int = 16
-    """Depth of maps and lists in a header, and of Dict and Tuple in a space."""
+    max_header_nesting: int = 40
+    """Depth of maps and lists in a header; a space of 16 nested levels takes 34."""
     max_arrays: int = 1024
     """Arrays in one message."""
     max_slots_per_session: int = 8192
     """Slots of one client."""
     max_groups: int = 2
     """Groups of one client."""
-    max_leaves: int = 256
-    """Leaves of one space."""
     max_name_length: int = 128
     """Characters of a name: client, environment, key of a space, metric, feature."""
     max_text_length: int = 4096

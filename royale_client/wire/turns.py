@@ -1,0 +1,224 @@
+"""The two messages of every turn, ``step`` and ``action``: the hot path of the protocol.
+
+Reading and writing them takes a fixed number of operations per array, whatever the number of rows.
+They know no space: that shapes, types and values fit the hello is checked in ``contract``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from royale_client.wire.errors import ContractError
+from royale_client.wire.fields import Header, array, integer, maps, number
+from royale_client.wire.space_specs import MAX_CHOICES, MAX_LEAVES, Array
+
+BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+Arrays: TypeAlias = Mapping[str, Array]
+
+OBSERVATIONS = tuple(f"o{index}" for index in range(MAX_LEAVES))
+"""Array names of the observation leaves."""
+FINALS = tuple(f"f{index}" for index in range(MAX_LEAVES))
+"""Array names of the final observation leaves."""
+ACTIONS = tuple(f"x{index}" for index in range(MAX_LEAVES))
+"""Array names of the action leaves."""
+
+_U1 = np.dtype("u1")
+_F8 = np.dtype("<f8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """What a group's last actions led to, and what it observes now.
+
+    ``n`` rows are the slots of the group, ``m`` of them ask for an action, ``e`` of them ended an
+    episode with their last action. Arrays of a received step are read-only views of the message.
+    """
+
+    group: int
+    """Index of the group, from 0."""
+    request: int
+    """Number of this request within its group, from 1."""
+    asks: BoolArray | None = None
+    """Which rows ask for an action. Shape ``(n,)``; None if all do."""
+    observations: tuple[Array, ...]
+    """Observations of the asking rows, in row order, per leaf. Shape ``(m, *leaf)``."""
+    masks: BoolArray | None = None
+    """Legal actions of the asking rows. Shape ``(m, mask_size)``; None if none were declared."""
+    rewards: FloatArray | None = None
+    """Reward of each row's last action. Shape ``(n,)``; None before the first action."""
+    terminated: BoolArray | None = None
+    """The episode reached an end of its own. Shape ``(n,)``; None together with ``rewards``."""
+    truncated: BoolArray | None = None
+    """The episode was cut, as by a time limit. Shape ``(n,)``; None together with ``rewards``."""
+    final_observations: tuple[Array, ...] | None = None
+    """Last observations of the ended rows, before any reset. Shape ``(e, *leaf)``; None if e = 0."""
+    episodes: tuple[dict[str, Any], ...] = ()
+    """Records of the episodes that ended: row, return, length, time_s, metrics."""
+    env_time_s: float = 0.0
+    """Seconds the environments took for this step."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows n of the group."""
+        if self.rewards is not None:
+            return len(self.rewards)
+        return len(self.asks) if self.asks is not None else len(self.observations[0])
+
+    def to_wire(self) -> tuple[Header, dict[str, Array]]:
+        """Return header and arrays; booleans are packed to bits, first row in the highest bit."""
+        header: Header = {
+            "t": "step",
+            "group": self.group,
+            "request": self.request,
+            "rows": self.num_rows,
+            "env_time_s": self.env_time_s,
+        }
+        arrays: dict[str, Array] = {}
+        if self.asks is not None:
+            arrays["asks"] = np.packbits(self.asks)
+        arrays.update(zip(OBSERVATIONS, self.observations, strict=False))
+        if self.masks is not None:
+            header["mask_size"] = self.masks.shape[1]
+            arrays["masks"] = np.packbits(self.masks, axis=1)
+        if self.rewards is not None:
+            arrays["rewards"] = np.asarray(self.rewards, dtype=_F8)
+        if self.terminated is not None:
+            arrays["terminated"] = np.packbits(self.terminated)
+        if self.truncated is not None:
+            arrays["truncated"] = np.packbits(self.truncated)
+        if self.final_observations is not None:
+            arrays.update(zip(FINALS, self.final_observations, strict=False))
+        if self.episodes:
+            header["episodes"] = self.episodes
+        return header, arrays
+
+    @classmethod
+    def from_wire(cls, header: Header, arrays: Arrays) -> Step:
+        """Read a step.
+
+        Raises:
+            MessageDecodeError: A header field is missing or of another kind.
+            ContractError: An array has another type or shape than its name demands.
+        """
+        rows = integer(header, "rows", "step", low=1)
+        observations = _numbered(arrays, OBSERVATIONS)
+        finals = _numbered(arrays, FINALS)
+        step = cls(
+            group=integer(header, "group", "step"),
+            request=integer(header, "request", "step", low=1),
+            asks=_bits(arrays, "asks", rows),
+            observations=observations,
+            masks=_mask_rows(header, arrays),
+            rewards=array(arrays, "rewards", "step", _F8, 1) if "rewards" in arrays else None,
+            terminated=_bits(arrays, "terminated", rows),
+            truncated=_bits(arrays, "truncated", rows),
+            final_observations=finals or None,
+            episodes=maps(header, "episodes", "step", rows),
+            env_time_s=number(header, "env_time_s", "step", low=0.0),
+        )
+        named = sum(name in arrays for name in _STEP_ARRAYS)
+        _refuse_strangers(arrays, len(observations) + len(finals) + named, "step")
+        return step
+
+
+_STEP_ARRAYS = ("asks", "masks", "rewards", "terminated", "truncated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Action:
+    """The answer to one request."""
+
+    group: int
+    """Index of the group, from 0."""
+    request: int
+    """Number of the request it answers."""
+    policy_version: int
+    """Number of completed learn steps of the policy that chose the actions."""
+    actions: tuple[Array, ...]
+    """Actions of the rows that asked, in row order, per leaf. Shape ``(m, *leaf)``, exact dtype."""
+    assignments: tuple[dict[str, Any], ...] = ()
+    """For each episode that ended, who plays the episode after the next."""
+
+    def to_wire(self) -> tuple[Header, dict[str, Array]]:
+        """Return header and arrays."""
+        header: Header = {
+            "t": "action",
+            "group": self.group,
+            "request": self.request,
+            "policy_version": self.policy_version,
+        }
+        if self.assignments:
+            header["assignments"] = self.assignments
+        return header, dict(zip(ACTIONS, self.actions, strict=False))
+
+    @classmethod
+    def from_wire(cls, header: Header, arrays: Arrays) -> Action:
+        """Read an action.
+
+        Raises:
+            MessageDecodeError: A header field is missing or of another kind.
+            ContractError: An array that no action has.
+        """
+        actions = _numbered(arrays, ACTIONS)
+        _refuse_strangers(arrays, len(actions), "action")
+        return cls(
+            group=integer(header, "group", "action"),
+            request=integer(header, "request", "action", low=1),
+            policy_version=integer(header, "policy_version", "action"),
+            actions=actions,
+            assignments=maps(header, "assignments", "action", MAX_CHOICES),
+        )
+
+
+def _numbered(arrays: Arrays, names: tuple[str, ...]) -> tuple[Array, ...]:
+    """Collect the arrays of a run of names, up to the first that is missing."""
+    found = []
+    for name in names:
+        if name not in arrays:
+            break
+        found.append(arrays[name])
+    return tuple(found)
+
+
+def _bits(arrays: Arrays, name: str, count: int) -> BoolArray | None:
+    if name not in arrays:
+        return None
+    packed = array(arrays, name, "step", _U1, 1)
+    if len(packed) != (count + 7) // 8:
+        raise _wrong_bytes(name, len(packed), f"{(count + 7) // 8} for {count} rows")
+    return np.unpackbits(packed, count=count).view(np.bool_)
+
+
+def _mask_rows(header: Header, arrays: Arrays) -> BoolArray | None:
+    if "masks" not in arrays:
+        return None
+    packed = array(arrays, "masks", "step", _U1, 2)
+    size = integer(header, "mask_size", "step", low=1)
+    if packed.shape[1] != (size + 7) // 8:
+        raise _wrong_bytes("masks", packed.shape[1], f"{(size + 7) // 8} a row for {size} entries")
+    return np.unpackbits(packed, axis=1, count=size).view(np.bool_)
+
+
+def _wrong_bytes(name: str, got: int, expected: str) -> ContractError:
+    return ContractError(
+        "a packed array has another length",
+        where=f"step.{name}",
+        got=f"{got} bytes",
+        expected=expected,
+        remedy="pack eight rows a byte, the first in the highest bit",
+    )
+
+
+def _refuse_strangers(arrays: Arrays, known: int, where: str) -> None:
+    if len(arrays) != known:
+        raise ContractError(
+            "the message holds arrays it should not",
+            where=where,
+            got=f"{len(arrays)} arrays, {known} of them known",
+            expected="names and numbering as in the protocol document",
+        )
