@@ -33,7 +33,7 @@ class DummyConfig:
     num_actions: int = 4
     """Number of actions; the one equal to the step number modulo this earns a reward of 1."""
     image: tuple[int, int, int] | None = None
-    """Height, width and channels of a uint8 image beside the state; makes the observation a Dict."""
+    """Height, width, channels of a uint8 image beside the state; the observation becomes a Dict."""
     step_ms: float = 0.0
     """Milliseconds that every step of the group takes."""
 
@@ -143,7 +143,7 @@ class DummyDriver:
         ended = np.flatnonzero(terminated)
         finals = tuple(leaf[ended] for leaf in self._observations)
         self._steps[ended] = 0
-        self._seeds[ended] += np.uint64(1)
+        self._seeds[ended] = _mix(self._seeds[ended] + np.uint64(1))
         self._observations = self._observe()
         return finals, self._episodes.finish(ended, [{}] * len(ended))
 

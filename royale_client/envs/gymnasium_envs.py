@@ -25,7 +25,7 @@ from royale_client.wire.errors import ConfigError
 if TYPE_CHECKING:
     import gymnasium
 
-    from royale_client.envs.wrappers import AnyEnv
+    from royale_client.envs.wrappers import AnyEnv, AnyWrapper
 
 _INSTALL = (
     "Gymnasium is not installed: pip install 'royale-rl[gym]' (or the extra of your environments: "
@@ -159,7 +159,7 @@ def _make_vector_env(config: GymConfig, num_envs: int) -> gymnasium.vector.Vecto
     )
 
 
-def _wrapper_for(config: GymConfig) -> Callable[[AnyEnv], AnyEnv]:
+def _wrapper_for(config: GymConfig) -> Callable[[AnyEnv], AnyWrapper]:
     """Return one function that puts all wrappers around an environment, ours outermost."""
     import gymnasium
 
@@ -171,7 +171,7 @@ def _wrapper_for(config: GymConfig) -> Callable[[AnyEnv], AnyEnv]:
     names = tuple(metric.name for metric in config.metrics())
     wants_masks = config.action_mask != "off"
 
-    def wrap(env: AnyEnv) -> AnyEnv:
+    def wrap(env: AnyEnv) -> AnyWrapper:
         for wrapper in classes:
             env = wrapper(env)
             if not isinstance(env, gymnasium.Env):
