@@ -75,7 +75,7 @@ class EpisodeMetric:
 
 def clean_record(
     record: Mapping[str, Any], metrics: Iterable[EpisodeMetric]
-) -> tuple[dict[str, Any] | None, list[str]]:
+) -> tuple[dict[str, Any] | None, dict[str, str]]:
     """Keep of an episode record what the server takes, in types every peer can read.
 
     Args:
@@ -84,15 +84,15 @@ def clean_record(
         metrics: The metrics declared in the hello.
 
     Returns:
-        The record to send, or None if its return, length or time is not a finite number; and a
-        sentence for each part that was dropped.
+        The record to send, or None if its return, length or time is not a finite number; and, by
+        name of what was dropped, a sentence about it.
     """
-    problems = []
+    problems = {}
     clean: dict[str, Any] = {"row": int(record["row"])}
     for key, convert in (("return", float), ("length", int), ("time_s", float)):
         value = _number(record[key])
         if value is None:
-            return None, [f"episode record dropped: {key} is {brief(record[key])}"]
+            return None, {key: f"episode record dropped: {key} is {brief(record[key])}"}
         clean[key] = convert(value)
     values: dict[str, MetricValue] = {}
     given: Mapping[Any, Any] = record.get("metrics") or {}
@@ -101,7 +101,7 @@ def clean_record(
             kept = _metric_value(metric, given[metric.name])
             if kept is None:
                 shown = clean_text(brief(given[metric.name]), 100)
-                problems.append(
+                problems[metric.name] = (
                     f"episode metric {metric.name!r} dropped: {shown} is no {_form(metric)}"
                 )
             else:

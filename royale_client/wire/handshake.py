@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -53,6 +53,8 @@ _U8 = np.dtype("<u8")
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hello:
     """The first message: who the client is and what environments it brings. ``n`` is its slots."""
+
+    TYPE: ClassVar[str] = "hello"
 
     protocol_min: int = PROTOCOL_MIN
     """Oldest protocol version the client speaks."""
@@ -102,7 +104,7 @@ class Hello:
         """Return header and arrays."""
         arrays: dict[str, Array] = {}
         header: Header = {
-            "t": "hello",
+            "t": self.TYPE,
             "protocol": [self.protocol_min, self.protocol_max],
             "client_name": self.client_name,
             "process_id": self.process_id,
@@ -165,6 +167,8 @@ class Hello:
 class Welcome:
     """The answer to a hello that is admitted."""
 
+    TYPE: ClassVar[str] = "welcome"
+
     protocol: int
     """Protocol version both sides use from now on."""
     session_token: str
@@ -195,7 +199,7 @@ class Welcome:
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and arrays."""
         header: Header = {
-            "t": "welcome",
+            "t": self.TYPE,
             "protocol": self.protocol,
             "session_token": self.session_token,
             "run_id": self.run_id,

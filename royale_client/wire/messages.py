@@ -39,15 +39,8 @@ __all__ = [
 Message: TypeAlias = Hello | Welcome | Step | Action | Busy | Stop | Goodbye | Fault | Log
 
 _READERS: dict[str, Callable[[dict[str, Any], Mapping[str, Array]], Message]] = {
-    "hello": Hello.from_wire,
-    "welcome": Welcome.from_wire,
-    "step": Step.from_wire,
-    "action": Action.from_wire,
-    "busy": Busy.from_wire,
-    "stop": Stop.from_wire,
-    "goodbye": Goodbye.from_wire,
-    "fault": Fault.from_wire,
-    "log": Log.from_wire,
+    kind.TYPE: kind.from_wire
+    for kind in (Hello, Welcome, Step, Action, Busy, Stop, Goodbye, Fault, Log)
 }
 
 MESSAGE_TYPES = tuple(_READERS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from royale_client.wire.errors import FAULT_CODES, ContractError, brief
 from royale_client.wire.fields import (
@@ -32,6 +32,8 @@ _LIMITS = Limits()
 class Busy:
     """Why the client is waiting; sent at least every 5 s while it does."""
 
+    TYPE: ClassVar[str] = "busy"
+
     phase: str
     """What the server does, such as ``collect`` or ``learn``."""
     since_s: float
@@ -44,7 +46,7 @@ class Busy:
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and no arrays."""
         return {
-            "t": "busy",
+            "t": self.TYPE,
             "phase": clean_text(self.phase, _LIMITS.max_name_length),
             "since_s": self.since_s,
             "expected_s": self.expected_s,
@@ -71,6 +73,8 @@ class Busy:
 class Stop:
     """The server ends the session in order; no answer will come any more."""
 
+    TYPE: ClassVar[str] = "stop"
+
     reason: str
     """One of ``finished``, ``stopping``, ``halted``."""
     message: str = ""
@@ -79,7 +83,7 @@ class Stop:
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and no arrays."""
         message = clean_text(self.message, _LIMITS.max_text_length)
-        return {"t": "stop", "reason": self.reason, "message": message}, {}
+        return {"t": self.TYPE, "reason": self.reason, "message": message}, {}
 
     @classmethod
     def from_wire(cls, header: Header, _arrays: Mapping[str, Array]) -> Stop:
@@ -99,6 +103,8 @@ class Stop:
 class Goodbye:
     """The client leaves; nothing follows."""
 
+    TYPE: ClassVar[str] = "goodbye"
+
     reason: str
     """Why, in words."""
     exception: str | None = None
@@ -109,7 +115,7 @@ class Goodbye:
         size = _LIMITS.max_text_length
         exception = None if self.exception is None else clean_text(self.exception, size)
         return {
-            "t": "goodbye",
+            "t": self.TYPE,
             "reason": clean_text(self.reason, size),
             "exception": exception,
         }, {}
@@ -132,6 +138,8 @@ class Goodbye:
 class Fault:
     """The server ends the session because of what the client sent, or of what itself failed at."""
 
+    TYPE: ClassVar[str] = "fault"
+
     code: str
     """Key into ``FAULT_CODES``."""
     message: str
@@ -140,7 +148,7 @@ class Fault:
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and no arrays."""
         message = clean_text(self.message, _LIMITS.max_text_length)
-        return {"t": "fault", "code": self.code, "message": message}, {}
+        return {"t": self.TYPE, "code": self.code, "message": message}, {}
 
     @classmethod
     def from_wire(cls, header: Header, _arrays: Mapping[str, Array]) -> Fault:
@@ -160,6 +168,8 @@ class Fault:
 class Log:
     """Log records of the client, sent when there is room and lost when there is not."""
 
+    TYPE: ClassVar[str] = "log"
+
     records: tuple[dict[str, Any], ...]
     """Each with ``time_s`` (Unix time at the client), ``level``, ``logger`` and ``message``."""
     dropped: int = 0
@@ -176,7 +186,7 @@ class Log:
             }
             for record in self.records
         ]
-        return {"t": "log", "records": records, "dropped": self.dropped}, {}
+        return {"t": self.TYPE, "records": records, "dropped": self.dropped}, {}
 
     @classmethod
     def from_wire(cls, header: Header, _arrays: Mapping[str, Array]) -> Log:

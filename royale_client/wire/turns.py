@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Step:
     ``n`` rows are the slots of the group, ``m`` of them ask for an action, ``e`` of them ended an
     episode with their last action. Arrays of a received step are read-only views of the message.
     """
+
+    TYPE: ClassVar[str] = "step"
 
     group: int
     """Index of the group, from 0."""
@@ -72,7 +74,7 @@ class Step:
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and arrays; booleans are packed to bits, first row in the highest bit."""
         header: Header = {
-            "t": "step",
+            "t": self.TYPE,
             "group": self.group,
             "request": self.request,
             "rows": self.num_rows,
@@ -133,6 +135,8 @@ _STEP_ARRAYS = ("asks", "masks", "rewards", "terminated", "truncated")
 class Action:
     """The answer to one request."""
 
+    TYPE: ClassVar[str] = "action"
+
     group: int
     """Index of the group, from 0."""
     request: int
@@ -147,7 +151,7 @@ class Action:
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and arrays."""
         header: Header = {
-            "t": "action",
+            "t": self.TYPE,
             "group": self.group,
             "request": self.request,
             "policy_version": self.policy_version,

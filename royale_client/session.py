@@ -1,0 +1,266 @@
+"""The client half of the protocol: messages in and out as bytes, what happened as events.
+
+It opens no socket and reads no clock. It numbers requests, refuses to send what the server would
+refuse, and refuses to believe a server that breaks the protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from royale_client.wire.contract import ActionContract, StepContract, check_welcome
+from royale_client.wire.episodes import clean_record
+from royale_client.wire.errors import LimitError, ProtocolError, UnexpectedMessageError
+from royale_client.wire.grammar import Requests, Side, State, next_state
+from royale_client.wire.handshake import check_hello
+from royale_client.wire.limits import Limits
+from royale_client.wire.messages import (
+    Action,
+    Busy,
+    Fault,
+    Goodbye,
+    Hello,
+    Log,
+    Message,
+    Step,
+    Stop,
+    Welcome,
+    decode_message,
+    encode_message,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcomed:
+    """The server admitted the client; turns may begin."""
+
+    welcome: Welcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answered:
+    """The open request of a group has its answer; the actions are read-only views."""
+
+    group: int
+    request: int
+    policy_version: int
+    actions: tuple[np.ndarray[Any, np.dtype[Any]], ...]
+    assignments: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerBusy:
+    """The server says what it is doing meanwhile."""
+
+    busy: Busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The server ends the session in order; say goodbye and close."""
+
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faulted:
+    """The server ends the session because of an error; close."""
+
+    fault: Fault
+
+
+Event: TypeAlias = Welcomed | Answered | ServerBusy | Stopped | Faulted
+
+
+class ClientSession:
+    """One conversation with a server, from hello to goodbye.
+
+    The caller sends whatever bytes a method returns, in that order, and passes in whatever
+    arrives. After a ``ProtocolError`` from ``receive`` the server is broken: close.
+
+    Args:
+        hello: Who the client is; checked at once.
+        limits: What to refuse from the server for its size.
+
+    Raises:
+        ProtocolError: The hello contradicts itself.
+    """
+
+    def __init__(self, hello: Hello, limits: Limits | None = None) -> None:
+        self.hello = hello
+        self.welcome: Welcome | None = None
+        self.state = State.OPENED
+        self._limits = limits or Limits()
+        check_hello(hello, self._limits)
+        self._steps = StepContract(hello, self._limits)
+        self._actions = ActionContract(hello)
+        self._requests = Requests([0] * len(hello.groups))
+        self._asking = [0] * len(hello.groups)
+        self._send_limit = self._limits.max_message_bytes
+        self._warned: set[str] = set()
+
+    def start(self) -> bytes:
+        """Say hello. The server answers with a welcome, a stop or a fault."""
+        return self._send(self.hello)
+
+    def outstanding(self, group: int) -> int | None:
+        """Return the number of the group's request that has no answer yet, or None."""
+        return self._requests.outstanding(group)
+
+    def step(
+        self,
+        group: int,
+        *,
+        observations: Sequence[np.ndarray[Any, np.dtype[Any]]],
+        asks: np.ndarray[Any, np.dtype[np.bool_]] | None = None,
+        masks: np.ndarray[Any, np.dtype[np.bool_]] | None = None,
+        rewards: np.ndarray[Any, np.dtype[Any]] | None = None,
+        terminated: np.ndarray[Any, np.dtype[np.bool_]] | None = None,
+        truncated: np.ndarray[Any, np.dtype[np.bool_]] | None = None,
+        final_observations: Sequence[np.ndarray[Any, np.dtype[Any]]] | None = None,
+        episodes: Sequence[Mapping[str, Any]] = (),
+        env_time_s: float = 0.0,
+    ) -> bytes:
+        """Report what the group's last actions led to and ask for the next ones.
+
+        Args:
+            group: Index of the group.
+            observations: Per leaf, the rows that ask. Shape ``(m, *leaf)``.
+            asks: Which of the group's rows ask. Shape ``(n,)``; None if all do.
+            masks: Legal actions of the asking rows. Shape ``(m, mask_size)``, if declared.
+            rewards: Reward of each row's last action. Shape ``(n,)``; None before the first.
+            terminated: Episode ended by itself. Shape ``(n,)``; None with ``rewards``.
+            truncated: Episode was cut. Shape ``(n,)``; None with ``rewards``.
+            final_observations: Per leaf, the rows that ended, before any reset. Shape
+                ``(e, *leaf)``; None if none ended.
+            episodes: One record per ended episode; its metrics may be any mapping, of which the
+                declared names are sent (one warning per name that cannot be).
+            env_time_s: Seconds the environments took.
+
+        Returns:
+            The message to send.
+
+        Raises:
+            UnexpectedMessageError: No welcome yet, or the group's last request has no answer.
+            ContractError: The arrays do not fit the hello; nothing was sent and nothing changed.
+            LimitError: The message would be larger than the server allows.
+        """
+        after = next_state(Side.CLIENT, self.state, Step.TYPE)
+        step = Step(
+            group=group,
+            request=self._requests.next_number(group),
+            asks=asks,
+            observations=tuple(observations),
+            masks=masks,
+            rewards=None if rewards is None else np.asarray(rewards, dtype=np.float64),
+            terminated=terminated,
+            truncated=truncated,
+            final_observations=None if final_observations is None else tuple(final_observations),
+            episodes=self._clean(episodes) if episodes else (),
+            env_time_s=env_time_s,
+        )
+        first = self._requests.is_first(group, step.request)
+        asking = self._steps.check(step, first=first)
+        data = self._encode(step)
+        self.state = after
+        self._requests.open(group, step.request)
+        self._asking[group] = asking
+        return data
+
+    def log(self, records: Sequence[Mapping[str, Any]], dropped: int = 0) -> bytes:
+        """Send log records; each has ``time_s``, ``level``, ``logger`` and ``message``."""
+        return self._send(Log(records=tuple(dict(record) for record in records), dropped=dropped))
+
+    def goodbye(self, reason: str, exception: str | None = None) -> bytes:
+        """Leave; the caller closes the connection after sending this."""
+        return self._send(Goodbye(reason=reason, exception=exception))
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take one message of the server.
+
+        Returns:
+            What happened; empty once the session is over.
+
+        Raises:
+            ProtocolError: The server broke the protocol; close the connection.
+        """
+        if self.state in (State.LEFT, State.FAULTED):
+            return []
+        try:
+            message = decode_message(data, self._limits)
+            self.state = next_state(Side.SERVER, self.state, message.TYPE)
+            return [self._event(message)]
+        except ProtocolError:
+            self.state = State.LEFT
+            raise
+
+    def _event(self, message: Message) -> Event:
+        match message:
+            case Action():
+                return self._answered(message)
+            case Welcome():
+                return self._welcomed(message)
+            case Busy():
+                return ServerBusy(busy=message)
+            case Stop():
+                return Stopped(stop=message)
+            case Fault():
+                return Faulted(fault=message)
+        raise UnexpectedMessageError(f"{message.TYPE} is no message of a server")
+
+    def _answered(self, action: Action) -> Answered:
+        self._requests.close(action.group, action.request)
+        count = self._asking[action.group]
+        self._actions.check(action.group, action.request, action.actions, count)
+        return Answered(
+            group=action.group,
+            request=action.request,
+            policy_version=action.policy_version,
+            actions=action.actions,
+            assignments=action.assignments,
+        )
+
+    def _welcomed(self, welcome: Welcome) -> Welcomed:
+        check_welcome(welcome, self.hello)
+        self.welcome = welcome
+        self._requests = Requests(welcome.last_requests)
+        self._send_limit = welcome.limits.get("max_message_bytes", self._send_limit)
+        return Welcomed(welcome=welcome)
+
+    def _clean(self, episodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """Make episode records sendable; say once per sentence what had to be dropped."""
+        records = []
+        for episode in episodes:
+            record, problems = clean_record(episode, self.hello.episode_metrics)
+            if record is not None:
+                records.append(record)
+            for name, problem in problems.items():
+                if name not in self._warned:
+                    self._warned.add(name)
+                    logger.warning("%s (said once)", problem)
+        return tuple(records)
+
+    def _send(self, message: Message) -> bytes:
+        after = next_state(Side.CLIENT, self.state, message.TYPE)
+        data = self._encode(message)
+        self.state = after
+        return data
+
+    def _encode(self, message: Message) -> bytes:
+        data = encode_message(message)
+        if len(data) > self._send_limit:
+            raise LimitError(
+                "the message is larger than the server allows",
+                where=message.TYPE,
+                got=f"{len(data)} bytes",
+                expected=f"at most {self._send_limit}",
+                remedy="use fewer environments per client, or raise the server's limit",
+            )
+        return data

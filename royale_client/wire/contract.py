@@ -1,0 +1,271 @@
+"""What a session's hello demands of every step and every action, checked row by row without rows.
+
+Both sessions use it: the client before it sends, so that a wrong environment is named where it
+runs; the server before it believes. A check is a fixed number of array operations per leaf,
+whatever the number of rows. That numbers are finite is not asked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from royale_client.wire.episodes import check_records
+from royale_client.wire.errors import ContractError
+from royale_client.wire.handshake import Hello, Welcome
+from royale_client.wire.limits import Limits
+from royale_client.wire.space_specs import (
+    Array,
+    DiscreteSpec,
+    Leaf,
+    MultiDiscreteSpec,
+    leaves,
+    mask_size,
+)
+from royale_client.wire.space_values import value_ranges
+from royale_client.wire.turns import BoolArray, Step
+
+
+class StepContract:
+    """Checks the steps of one session.
+
+    Args:
+        hello: What the client declared.
+        limits: Sizes of episode records.
+    """
+
+    def __init__(self, hello: Hello, limits: Limits) -> None:
+        self._groups = hello.groups
+        self._leaves = tuple((leaf, value_ranges(leaf)) for leaf in leaves(hello.observation_space))
+        self._mask_size = mask_size(hello.action_space) if hello.masks else None
+        self._mask_starts = _choice_starts(hello) if hello.masks else None
+        self._metrics = {metric.name: metric for metric in hello.episode_metrics}
+        self._limits = limits
+
+    def check(self, step: Step, *, first: bool) -> int:
+        """Refuse a step that does not fit the hello.
+
+        Args:
+            step: A step whose group exists.
+            first: It is the group's first of the session, so it may come without rewards.
+
+        Returns:
+            Number of asking rows.
+
+        Raises:
+            ContractError: Says which array of which rows is wrong.
+        """
+        rows = self._groups[step.group]
+        if step.num_rows != rows:
+            raise _wrong(step, "rows", f"{step.num_rows}", f"{rows}, the slots of the group")
+        asking = rows
+        if step.asks is not None:
+            self._check_row_array(step, "asks", step.asks, rows, np.dtype(np.bool_))
+            asking = int(np.count_nonzero(step.asks))
+        self._check_values(step, "observations", step.observations, asking)
+        self._check_masks(step, asking)
+        self._check_outcome(step, rows, first=first)
+        return asking
+
+    def _check_outcome(self, step: Step, rows: int, *, first: bool) -> None:
+        """Check rewards, endings, final observations and episode records."""
+        rewards, terminated, truncated = step.rewards, step.terminated, step.truncated
+        if rewards is None or terminated is None or truncated is None:
+            if not (rewards is None and terminated is None and truncated is None):
+                raise _wrong(
+                    step, "rewards, terminated, truncated", "some of them", "all three or none"
+                )
+            if not first:
+                raise _wrong(step, "rewards", "none", "one per row after the first request")
+            if step.final_observations is not None or step.episodes:
+                raise _wrong(step, "final observations, episodes", "some", "none without rewards")
+            return
+        self._check_row_array(step, "rewards", rewards, rows, np.dtype(np.float64))
+        self._check_row_array(step, "terminated", terminated, rows, np.dtype(np.bool_))
+        self._check_row_array(step, "truncated", truncated, rows, np.dtype(np.bool_))
+        ended = terminated | truncated
+        count = int(np.count_nonzero(ended))
+        if count or step.final_observations is not None:
+            self._check_values(step, "final_observations", step.final_observations or (), count)
+        if step.episodes:
+            check_records(step.episodes, ended, self._metrics, self._limits)
+
+    def _check_values(self, step: Step, name: str, arrays: Sequence[Array], count: int) -> None:
+        if len(arrays) != len(self._leaves):
+            raise _wrong(step, name, f"{len(arrays)} leaves", f"{len(self._leaves)} leaves")
+        for array, (leaf, legal) in zip(arrays, self._leaves, strict=True):
+            check_leaf(array, leaf, count, f"{_place(step)}, {name}")
+            if legal is not None and array.size:
+                low, high = legal
+                if (array < low).any() or (array > high).any():
+                    raise _out_of_range(step, name, leaf, array, low, high)
+
+    def _check_masks(self, step: Step, asking: int) -> None:
+        masks = step.masks
+        if self._mask_size is None:
+            if masks is not None:
+                raise _wrong(step, "masks", "some", "none, since the hello declared none")
+            return
+        if masks is None or masks.shape != (asking, self._mask_size) or masks.dtype != np.bool_:
+            got = "none" if masks is None else f"{masks.dtype.name} of shape {masks.shape}"
+            raise _wrong(step, "masks", got, f"bool of shape {(asking, self._mask_size)}")
+        legal = np.logical_or.reduceat(masks, self._mask_starts, axis=1).all(axis=1)
+        if not legal.all():
+            row = _row_of(step, int(np.argmin(legal)))
+            raise _wrong(step, f"masks of row {row}", "no legal action", "at least one per choice")
+
+    @staticmethod
+    def _check_row_array(
+        step: Step, name: str, array: Array, rows: int, dtype: np.dtype[Any]
+    ) -> None:
+        if array.shape != (rows,) or array.dtype != dtype:
+            raise _wrong(
+                step, name, f"{array.dtype.name} of shape {array.shape}", f"{dtype.name} ({rows},)"
+            )
+
+
+class ActionContract:
+    """Checks the actions of one session.
+
+    Args:
+        hello: What the client declared.
+    """
+
+    def __init__(self, hello: Hello) -> None:
+        self._leaves = leaves(hello.action_space)
+
+    def check(self, group: int, request: int, actions: Sequence[Array], count: int) -> None:
+        """Refuse actions that are not one per asking row in the exact types of the space.
+
+        Raises:
+            ContractError: Says which leaf is wrong.
+        """
+        where = f"action to request {request} of group {group}"
+        if len(actions) != len(self._leaves):
+            raise ContractError(
+                "the answer has another number of leaves",
+                where=where,
+                got=str(len(actions)),
+                expected=str(len(self._leaves)),
+            )
+        for array, leaf in zip(actions, self._leaves, strict=True):
+            check_leaf(array, leaf, count, where)
+
+
+def check_leaf(array: Array, leaf: Leaf, count: int, where: str) -> None:
+    """Refuse an array that is not ``count`` rows of a leaf.
+
+    Raises:
+        ContractError: Another dtype or shape; names the leaf.
+    """
+    if array.dtype != leaf.dtype or array.shape != (count, *leaf.shape):
+        raise ContractError(
+            "an array does not fit its space",
+            where=f"{where}, leaf {leaf.path or '(root)'}",
+            got=f"{array.dtype.name} of shape {array.shape}",
+            expected=f"{leaf.dtype.name} of shape {(count, *leaf.shape)}",
+            remedy="send what the hello declared, one row per slot it concerns",
+        )
+
+
+def check_welcome(welcome: Welcome, hello: Hello) -> None:
+    """Refuse a welcome that does not answer this hello.
+
+    Raises:
+        ContractError: Protocol, seeds, groups or horizon do not fit.
+    """
+    facts = (
+        (
+            "protocol",
+            str(welcome.protocol),
+            f"{hello.protocol_min} to {hello.protocol_max}",
+            hello.protocol_min <= welcome.protocol <= hello.protocol_max,
+        ),
+        (
+            "seeds",
+            f"shape {welcome.seeds.shape}",
+            f"{hello.num_slots}, one per slot",
+            welcome.seeds.shape == (hello.num_slots,),
+        ),
+        (
+            "last_requests",
+            f"{len(welcome.last_requests)} numbers",
+            f"{len(hello.groups)}, one per group",
+            len(welcome.last_requests) == len(hello.groups),
+        ),
+        (
+            "horizon",
+            str(welcome.horizon),
+            "1, since a step carries one reward per row",
+            welcome.horizon == 1,
+        ),
+    )
+    for key, got, expected, holds in facts:
+        if not holds:
+            raise ContractError(
+                "the welcome does not answer the hello",
+                where=f"welcome.{key}",
+                got=got,
+                expected=expected,
+            )
+
+
+def _choice_starts(hello: Hello) -> Array:
+    """Return where each choice begins within a mask row."""
+    match hello.action_space:
+        case MultiDiscreteSpec(nvec=nvec):
+            return np.cumsum((0, *nvec[:-1]))
+        case DiscreteSpec():
+            return np.zeros(1, dtype=np.int64)
+    raise ContractError(
+        "only discrete choices have masks",
+        where="hello.masks",
+        got=type(hello.action_space).__name__,
+        expected="DiscreteSpec or MultiDiscreteSpec",
+    )
+
+
+def _row_of(step: Step, position: int) -> int:
+    """Return the row of the group that is the ``position``-th to ask."""
+    return position if step.asks is None else int(np.flatnonzero(step.asks)[position])
+
+
+def _ended(step: Step) -> BoolArray:
+    if step.terminated is None or step.truncated is None:
+        return np.zeros(0, dtype=np.bool_)
+    return step.terminated | step.truncated
+
+
+def _out_of_range(
+    step: Step, name: str, leaf: Leaf, array: Array, low: object, high: object
+) -> ContractError:
+    wrong = ((array < low) | (array > high)).reshape(len(array), -1)  # type: ignore[operator]
+    position = int(np.argmax(wrong.any(axis=1)))
+    row = (
+        _row_of(step, position)
+        if name == "observations"
+        else int(np.flatnonzero(_ended(step))[position])
+    )
+    value = array[position].reshape(-1)[int(np.argmax(wrong[position]))]
+    return _wrong(
+        step,
+        f"{name}, leaf {leaf.path or '(root)'}, row {row}",
+        str(value),
+        f"values from {np.min(low)} to {np.max(high)}",  # type: ignore[call-overload]
+    )
+
+
+def _place(step: Step) -> str:
+    return f"step {step.request} of group {step.group}"
+
+
+def _wrong(step: Step, what: str, got: str, expected: str) -> ContractError:
+    return ContractError(
+        "the step does not fit the hello",
+        where=f"{_place(step)}, {what}",
+        got=got,
+        expected=expected,
+        remedy="correct the environment or the client; the session ends here, the run goes on",
+    )

@@ -1,0 +1,209 @@
+"""The one place that says which message may follow which, and how requests are numbered.
+
+Both sessions, and whoever grades a peer, read these tables. Data and small functions: no bytes, no
+arrays, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from royale_client.wire.errors import MessageDecodeError, UnexpectedMessageError
+
+
+class Side(Enum):
+    """Who sends."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class State(Enum):
+    """Where a conversation stands."""
+
+    OPENED = "opened"
+    """The connection is there; nothing was said."""
+    GREETED = "greeted"
+    """The client has said hello."""
+    READY = "ready"
+    """The server has said welcome; turns go on."""
+    STOPPING = "stopping"
+    """The server has said stop; the client reports its last step, if it has one, and leaves."""
+    DISMISSED = "dismissed"
+    """The server has said stop instead of welcome; the client leaves."""
+    LEFT = "left"
+    """The client has said goodbye. It discards whatever arrives after it."""
+    FAULTED = "faulted"
+    """The server has said fault. It discards whatever arrives after it."""
+
+
+TRANSITIONS: dict[Side, dict[State, dict[str, State]]] = {
+    Side.CLIENT: {
+        State.OPENED: {"hello": State.GREETED},
+        State.GREETED: {"goodbye": State.LEFT},
+        State.READY: {"step": State.READY, "log": State.READY, "goodbye": State.LEFT},
+        State.STOPPING: {"step": State.STOPPING, "log": State.STOPPING, "goodbye": State.LEFT},
+        State.DISMISSED: {"goodbye": State.LEFT},
+        State.LEFT: {},
+        State.FAULTED: {},
+    },
+    Side.SERVER: {
+        State.OPENED: {"fault": State.FAULTED},
+        State.GREETED: {
+            "welcome": State.READY,
+            "busy": State.GREETED,
+            "stop": State.DISMISSED,
+            "fault": State.FAULTED,
+        },
+        State.READY: {
+            "action": State.READY,
+            "busy": State.READY,
+            "stop": State.STOPPING,
+            "fault": State.FAULTED,
+        },
+        State.STOPPING: {"fault": State.FAULTED},
+        State.DISMISSED: {"fault": State.FAULTED},
+        State.LEFT: {},
+        State.FAULTED: {},
+    },
+}
+"""For each sender and state, the messages that are legal and the state that follows."""
+
+
+class Verdict(Enum):
+    """What a request number means, given the last one of its group."""
+
+    NEXT = "next"
+    """The one number that may come."""
+    DUPLICATE = "duplicate"
+    """A number that came before."""
+    EARLY = "early"
+    """The next number, but the last request has no answer yet."""
+    GAP = "gap"
+    """A number beyond the next."""
+
+
+CLOSE_CODES = {"finished": 1000, "stopping": 1001, "halted": 1001, "fault": 1008, "goodbye": 1000}
+"""WebSocket close code after a stop (by its reason), a fault, or the client's goodbye."""
+
+
+def next_state(side: Side, state: State, message: str) -> State:
+    """Return the state after ``side`` has sent ``message``.
+
+    Raises:
+        UnexpectedMessageError: That message is not legal in this state.
+        MessageDecodeError: That message is never sent by this side.
+    """
+    legal = TRANSITIONS[side][state]
+    if message in legal:
+        return legal[message]
+    if not any(message in others for others in TRANSITIONS[side].values()):
+        raise MessageDecodeError(
+            f"{message} is no message of the {side.value}",
+            expected=" or ".join(legal) or "nothing more",
+        )
+    raise UnexpectedMessageError(
+        f"{message} is not allowed now",
+        where=f"{side.value}, session {state.value}",
+        got=message,
+        expected=" or ".join(legal) or "nothing more",
+        remedy="follow the grammar of the protocol document",
+    )
+
+
+def judge(last: int, answered: bool, request: int) -> Verdict:
+    """Say what request number ``request`` means after ``last``.
+
+    Args:
+        last: Number of the group's last request; 0 if there was none.
+        answered: Whether that one has its answer. True if there was none.
+        request: The number that came.
+    """
+    if request <= last:
+        return Verdict.DUPLICATE
+    if request > last + 1:
+        return Verdict.GAP
+    return Verdict.NEXT if answered else Verdict.EARLY
+
+
+class Requests:
+    """The request numbers of one session: at most one open request per group, none twice.
+
+    Args:
+        last_requests: Last number of each group, as the welcome names them; all answered.
+    """
+
+    def __init__(self, last_requests: Sequence[int]) -> None:
+        self._first = [last + 1 for last in last_requests]
+        self._last = list(last_requests)
+        self._open = [False] * len(last_requests)
+
+    def outstanding(self, group: int) -> int | None:
+        """Return the number of the group's request that has no answer, or None."""
+        return self._last[group] if self._open[group] else None
+
+    def is_first(self, group: int, request: int) -> bool:
+        """Tell whether this is the group's first request of the session."""
+        return request == self._first[group]
+
+    def next_number(self, group: int) -> int:
+        """Return the number the group's next request must carry.
+
+        Raises:
+            UnexpectedMessageError: There is no such group, or its last request has no answer.
+        """
+        self._check_group(group)
+        number = self._last[group] + 1
+        self._check(group, number)
+        return number
+
+    def open(self, group: int, request: int) -> None:
+        """Record a request, sent or received.
+
+        Raises:
+            UnexpectedMessageError: The number is not the group's next, the last one has no answer,
+                or there is no such group.
+        """
+        self._check_group(group)
+        self._check(group, request)
+        self._last[group] = request
+        self._open[group] = True
+
+    def close(self, group: int, request: int) -> None:
+        """Record the answer to a request, sent or received.
+
+        Raises:
+            UnexpectedMessageError: That request is not the one without an answer.
+        """
+        self._check_group(group)
+        if not self._open[group] or request != self._last[group]:
+            raise UnexpectedMessageError(
+                "an answer to a request that is not open",
+                where=f"action, group {group}",
+                got=f"request {request}",
+                expected=f"request {self._last[group]}" if self._open[group] else "none",
+            )
+        self._open[group] = False
+
+    def _check(self, group: int, request: int) -> None:
+        verdict = judge(self._last[group], not self._open[group], request)
+        if verdict is not Verdict.NEXT:
+            state = "open" if self._open[group] else "answered"
+            raise UnexpectedMessageError(
+                f"a request number out of order ({verdict.value})",
+                where=f"step, group {group}",
+                got=f"request {request}",
+                expected=f"request {self._last[group] + 1}, after the answer to the one before; "
+                f"{self._last[group]} is {state}",
+                remedy="number the requests of each group 1, 2, 3, … and wait for each answer",
+            )
+
+    def _check_group(self, group: int) -> None:
+        if not 0 <= group < len(self._last):
+            raise UnexpectedMessageError(
+                "no such group",
+                where="group",
+                got=str(group),
+                expected=f"0 to {len(self._last) - 1}",
+            )

@@ -1,0 +1,305 @@
+"""The server half of the protocol: messages in and out as bytes, what happened as events.
+
+It opens no socket, reads no clock and knows no other session. It believes nothing that does not
+fit the client's hello, at a cost that does not depend on the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from royale_client.wire.codec import peek
+from royale_client.wire.contract import ActionContract, StepContract, check_welcome
+from royale_client.wire.errors import (
+    FAULT_CODES,
+    ProtocolError,
+    SpaceMismatchError,
+    UnexpectedMessageError,
+)
+from royale_client.wire.grammar import Requests, Side, State, next_state
+from royale_client.wire.handshake import check_hello, protocol_range
+from royale_client.wire.limits import Limits
+from royale_client.wire.messages import (
+    Action,
+    Busy,
+    Fault,
+    Goodbye,
+    Hello,
+    Log,
+    Message,
+    Step,
+    Stop,
+    Welcome,
+    decode_message,
+    encode_message,
+    message_type,
+)
+from royale_client.wire.spaces import SpaceSpec, differences
+from royale_client.wire.version import negotiate
+
+
+class ExpectedSpaces(Protocol):
+    """What the run is about; every client must bring the same."""
+
+    @property
+    def observation(self) -> SpaceSpec:
+        """Space of one slot's observation."""
+
+    @property
+    def action(self) -> SpaceSpec:
+        """Space of one slot's action."""
+
+    @property
+    def masks(self) -> bool:
+        """Every asking row comes with a mask of legal actions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloReceived:
+    """A client introduced itself; answer with welcome, stop or fault."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReceived:
+    """A request that fits the hello; answer it with ``action`` unless the session is stopping."""
+
+    step: Step
+    asking: int
+    """Number of rows that ask."""
+    first: bool
+    """The group's first request of this session; its rewards, if any, are of unknown actions."""
+    num_bytes: int
+    """Size of the message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReceived:
+    """Log records of the client."""
+
+    log: Log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodbyeReceived:
+    """The client leaves in order."""
+
+    goodbye: Goodbye
+
+
+Event: TypeAlias = HelloReceived | StepReceived | LogReceived | GoodbyeReceived
+
+
+class ServerSession:
+    """One conversation with a client, from hello to goodbye or fault.
+
+    The caller passes in whatever arrives and sends whatever bytes a method returns, in that order.
+    A ``ProtocolError`` from ``receive`` ends the session: send ``fault_of(error)`` and close.
+
+    Args:
+        limits: What to refuse for its size.
+        expected: Spaces of the run; None while no client has set them.
+    """
+
+    def __init__(
+        self, limits: Limits | None = None, expected: ExpectedSpaces | None = None
+    ) -> None:
+        self.hello: Hello | None = None
+        self.protocol: int | None = None
+        self.state = State.OPENED
+        self._limits = limits or Limits()
+        self._expected = expected
+        self._broken = False
+        self._steps: StepContract | None = None
+        self._actions: ActionContract | None = None
+        self._requests = Requests(())
+        self._asking: list[int] = []
+
+    def outstanding(self, group: int) -> int | None:
+        """Return the number of the group's request that has no answer yet, or None."""
+        return self._requests.outstanding(group)
+
+    def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
+        """Take one message of the client.
+
+        Returns:
+            What happened; empty after a fault, when whatever arrives is discarded.
+
+        Raises:
+            ProtocolError: The client broke the protocol; only ``fault`` may be sent any more.
+        """
+        if self._broken or self.state is State.FAULTED:
+            return []
+        try:
+            if self.state is State.OPENED:
+                return [self._receive_hello(data)]
+            message = decode_message(data, self._limits)
+            after = next_state(Side.CLIENT, self.state, message.TYPE)
+            event = self._event(message, len(data))
+        except ProtocolError:
+            self._broken = True
+            raise
+        self.state = after
+        return [event]
+
+    def welcome(self, welcome: Welcome) -> bytes:
+        """Admit the client.
+
+        Raises:
+            UnexpectedMessageError: There is no hello to answer.
+            ContractError: The welcome does not fit the hello.
+        """
+        after = next_state(Side.SERVER, self.state, Welcome.TYPE)
+        check_welcome(welcome, self._hello())
+        data = encode_message(welcome)
+        self._requests = Requests(welcome.last_requests)
+        self._asking = [0] * len(welcome.last_requests)
+        self.state = after
+        return data
+
+    def action(
+        self,
+        group: int,
+        request: int,
+        policy_version: int,
+        actions: Sequence[np.ndarray[Any, np.dtype[Any]]],
+        assignments: Sequence[dict[str, Any]] = (),
+    ) -> bytes:
+        """Answer a group's open request.
+
+        Args:
+            group: Index of the group.
+            request: Number of the request.
+            policy_version: Completed learn steps of the policy that acted.
+            actions: Per leaf, one row per asking row, in the exact type of the action space.
+            assignments: For each episode that ended, who plays the episode after the next.
+
+        Raises:
+            UnexpectedMessageError: That request is not open.
+            ContractError: The actions are not one row per asking row, in the space's types.
+        """
+        after = next_state(Side.SERVER, self.state, Action.TYPE)
+        if self._actions is None or self._requests.outstanding(group) != request:
+            raise UnexpectedMessageError(
+                "an answer to a request that is not open", where=f"action, group {group}"
+            )
+        self._actions.check(group, request, actions, self._asking[group])
+        answer = Action(
+            group=group,
+            request=request,
+            policy_version=policy_version,
+            actions=tuple(actions),
+            assignments=tuple(assignments),
+        )
+        data = encode_message(answer)
+        self._requests.close(group, request)
+        self.state = after
+        return data
+
+    def busy(
+        self,
+        phase: str,
+        since_s: float,
+        expected_s: float | None = None,
+        waiting_for: str = "",
+    ) -> bytes:
+        """Tell the client why it waits: the phase, its age and expected rest in seconds."""
+        return self._send(
+            Busy(phase=phase, since_s=since_s, expected_s=expected_s, waiting_for=waiting_for)
+        )
+
+    def stop(self, reason: str, message: str = "") -> bytes:
+        """End the session in order; ``reason`` is finished, stopping or halted."""
+        return self._send(Stop(reason=reason, message=message))
+
+    def fault(self, code: str, message: str) -> bytes:
+        """End the session with an error; the caller closes the connection after sending it.
+
+        Raises:
+            ValueError: ``code`` is no fault code.
+        """
+        if code not in FAULT_CODES:
+            raise ValueError(f"fault code {code!r}: expected one of {', '.join(FAULT_CODES)}")
+        return self._send(Fault(code=code, message=message))
+
+    def fault_of(self, error: ProtocolError) -> bytes:
+        """End the session with the error that ``receive`` raised."""
+        return self.fault(error.code, error.sentence)
+
+    def _send(self, message: Message) -> bytes:
+        after = next_state(Side.SERVER, self.state, message.TYPE)
+        data = encode_message(message)
+        self.state = after
+        return data
+
+    def _receive_hello(self, data: bytes | bytearray | memoryview) -> Event:
+        """Read the protocol range before all else, then judge the rest of the hello."""
+        header = peek(data, self._limits)
+        after = next_state(Side.CLIENT, self.state, message_type(header))
+        protocol = negotiate(*protocol_range(header))
+        hello = decode_message(data, self._limits)
+        if not isinstance(hello, Hello):
+            raise UnexpectedMessageError("the first message is no hello", got=hello.TYPE)
+        check_hello(hello, self._limits)
+        if self._expected is not None:
+            check_spaces(self._expected, hello)
+        self.protocol = protocol
+        self.hello = hello
+        self._steps = StepContract(hello, self._limits)
+        self._actions = ActionContract(hello)
+        self.state = after
+        return HelloReceived(hello=hello)
+
+    def _event(self, message: Message, num_bytes: int) -> Event:
+        match message:
+            case Step():
+                return self._receive_step(message, num_bytes)
+            case Log():
+                return LogReceived(log=message)
+            case Goodbye():
+                return GoodbyeReceived(goodbye=message)
+        raise UnexpectedMessageError(f"{message.TYPE} is no message of a client here")
+
+    def _receive_step(self, step: Step, num_bytes: int) -> StepReceived:
+        if self._steps is None:
+            raise UnexpectedMessageError("a step before the hello", got=Step.TYPE)
+        self._requests.open(step.group, step.request)
+        first = self._requests.is_first(step.group, step.request)
+        asking = self._steps.check(step, first=first)
+        self._asking[step.group] = asking
+        return StepReceived(step=step, asking=asking, first=first, num_bytes=num_bytes)
+
+    def _hello(self) -> Hello:
+        if self.hello is None:
+            raise UnexpectedMessageError("a welcome before the hello", got=Welcome.TYPE)
+        return self.hello
+
+
+def check_spaces(expected: ExpectedSpaces, hello: Hello) -> None:
+    """Refuse a client whose spaces are not those of the run.
+
+    Raises:
+        SpaceMismatchError: Names every leaf and field that differs, with both values.
+    """
+    found = [
+        f"{name} {line}"
+        for name, wanted, given in (
+            ("observation space", expected.observation, hello.observation_space),
+            ("action space", expected.action, hello.action_space),
+        )
+        for line in differences(wanted, given)
+    ]
+    if expected.masks != hello.masks:
+        found.append(f"masks: is {hello.masks}, expected {expected.masks}")
+    if found:
+        raise SpaceMismatchError(
+            "; ".join(found),
+            where=f"client {hello.client_name!r}",
+            remedy="run the environment, version and wrappers of the other clients, or start "
+            "another server for this environment",
+        )
