@@ -64,7 +64,7 @@ def compute_gae(
             f"compute_gae: row {row} is not finite (reward {rewards[row]}, value {values[row]}, "
             f"next value {next_values[row]}); leave out the rows that are not usable"
         )
-    return discounted_sums(deltas, gamma * gae_lambda * continues)
+    return discounted_sums(deltas, np.where(continues, gamma * gae_lambda, 0.0))
 
 
 def scale_advantages(advantages: torch.Tensor) -> torch.Tensor:

@@ -247,7 +247,7 @@ def _on_grid(values: Tensor, nvec: tuple[int, ...], fill: float) -> Tensor:
     """Lay out ``(n, sum(nvec))`` as ``(n, P, max(nvec))``, with ``fill`` in the surplus."""
     parts, widest = len(nvec), max(nvec)
     if parts * widest == values.shape[1]:
-        return values.view(-1, parts, widest)
+        return values.reshape(-1, parts, widest)
     grid = values.new_full((len(values), parts * widest), fill)
     return grid.index_copy(1, _places(nvec).to(values.device), values).view(-1, parts, widest)
 

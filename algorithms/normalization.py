@@ -87,9 +87,9 @@ class RunningStatistics:
         share = count / np.maximum(total, 1)  # of the new samples among all
         shift = mean - self.mean
         spread = self.var * (1.0 - share) + var * share + shift**2 * share * (1.0 - share)
-        self.mean = self.mean + shift * share
+        self.mean = np.asarray(self.mean + shift * share)
         self.var = np.where(total > 0, spread, 1.0)
-        self.count = total
+        self.count = np.asarray(total)
 
     def normalize(
         self, x: npt.NDArray[np.floating[Any]], clip: float, epsilon: float = 1e-8
@@ -104,12 +104,12 @@ class RunningStatistics:
         Returns:
             Float64. Shape ``(n, *shape)``.
         """
-        x = x.astype(np.float64)
+        result: FloatArray = x.astype(np.float64)
         if not self.count.any():
-            return x
-        x -= self.mean
-        x /= np.sqrt(self.var + epsilon)
-        return np.clip(x, -clip, clip, out=x)
+            return result
+        result -= self.mean
+        result /= np.sqrt(self.var + epsilon)
+        return result.clip(-clip, clip, out=result)
 
     def state(self) -> State:
         """Return mean, variance and count, as copies."""
@@ -270,7 +270,8 @@ class ReturnNormalizer:
 
         follows = ~new_slot
         follows[1:] &= (ordinals[1:] == ordinals[:-1] + 1) & ~ended[:-1]
-        returns = discounted_sums(terms[::-1], (self.gamma * follows)[::-1])[::-1]
+        carry = np.where(follows, self.gamma, 0.0)
+        returns = discounted_sums(terms[::-1], carry[::-1])[::-1]
         self._statistics.update(returns)
 
         last = np.append(new_slot[1:], True) if len(slots) else new_slot
