@@ -23,6 +23,10 @@ MAX_DIMS = 8
 """Dimensions of one array."""
 LENGTH_BYTES = 4
 """Bytes of the header length in front."""
+MAX_EXTENT = 2**48
+"""Bytes that the dims of an array may multiply to when zeros are left out, as NumPy does."""
+ITEM_BYTES = {code: dtype.itemsize for code, dtype in DTYPES.items()}
+"""Wire code -> bytes of one element."""
 
 _PADDING = tuple(bytes(count) for count in range(8))
 
@@ -79,7 +83,9 @@ def decode(
     """
     buffer = _checked_buffer(data, limits)
     header, tail = _read_header(buffer, limits)
-    return header, _read_arrays(header.pop("a", None), buffer, tail, limits)
+    table = header.pop("a", None)
+    _check_nesting(header, limits.max_header_nesting)
+    return header, _read_arrays(table, buffer, tail, limits)
 
 
 def peek(data: bytes | bytearray | memoryview, limits: Limits) -> dict[str, Any]:
@@ -94,7 +100,7 @@ def peek(data: bytes | bytearray | memoryview, limits: Limits) -> dict[str, Any]
     return _read_header(_checked_buffer(data, limits), limits)[0]
 
 
-def _normalised(name: str, given: Any) -> tuple[Array, str]:
+def _normalised(name: str, given: Array) -> tuple[Array, str]:
     """Copy an array to little-endian C order, or refuse it by name; 0-d stays 0-d."""
     dtype = given.dtype.newbyteorder("<")
     code = CODES.get(dtype)
@@ -122,7 +128,7 @@ def _pack(header: dict[str, Any]) -> bytes:
     return packed
 
 
-def _checked_buffer(data: Any, limits: Limits) -> bytes | memoryview:
+def _checked_buffer(data: object, limits: Limits) -> bytes | memoryview:
     """Return something read-only over the message, whose length is within the limits."""
     buffer: bytes | memoryview
     if type(data) is bytes:
@@ -160,11 +166,10 @@ def _read_header(buffer: bytes | memoryview, limits: Limits) -> tuple[dict[str, 
     header = _unpack(buffer[LENGTH_BYTES : LENGTH_BYTES + length])
     if type(header) is not dict:
         raise MessageDecodeError("the header is no map", got=brief(header))
-    _check_nesting(header, limits.max_header_nesting)
     return header, tail
 
 
-def _unpack(packed: bytes | memoryview) -> Any:
+def _unpack(packed: bytes | memoryview) -> object:
     """Unpack strictly: text keys, each once, valid UTF-8, no binary, no extension types.
 
     msgpack bounds every announced length by the bytes at hand.
@@ -201,8 +206,7 @@ def _refuse_extension(code: int, _data: bytes) -> None:
 
 
 def _check_nesting(header: dict[str, Any], levels: int) -> None:
-    """Refuse deep nests; the array table is skipped since its shape is checked when it is read."""
-    layer = [v for k, v in header.items() if type(v) in (dict, list) and k != "a"]
+    layer = [value for value in header.values() if type(value) is dict or type(value) is list]
     while layer:
         levels -= 1
         if levels == 0:
@@ -211,63 +215,59 @@ def _check_nesting(header: dict[str, Any], levels: int) -> None:
             item
             for box in layer
             for item in (box.values() if type(box) is dict else box)
-            if type(item) in (dict, list)
+            if type(item) is dict or type(item) is list
         ]
 
 
 def _read_arrays(
-    table: Any, buffer: bytes | memoryview, tail: int, limits: Limits
+    table: object, buffer: bytes | memoryview, tail: int, limits: Limits
 ) -> dict[str, Array]:
+    """View every array of the tail; this loop is most of the cost of decoding."""
+    if table is None:
+        table = {}
+    if type(table) is not dict or len(table) > limits.max_arrays:
+        raise MessageDecodeError(
+            "the array table is no map, or too large",
+            got=brief(table),
+            expected=f"a map of at most {limits.max_arrays} arrays",
+        )
+    room = len(buffer) - tail
     arrays: dict[str, Array] = {}
     spans: list[tuple[int, int]] = []
-    if table is not None:
-        if type(table) is not dict or len(table) > limits.max_arrays:
-            raise MessageDecodeError(
-                "the array table is no map, or too large",
-                got=brief(table),
-                expected=f"a map of at most {limits.max_arrays} arrays",
-            )
-        for name, entry in table.items():
-            arrays[name], offset, size = _read_array(name, entry, buffer, tail)
-            spans.append((offset, offset + size))
-    _check_spans(spans, len(buffer) - tail)
+    for name, entry in table.items():
+        code, dims, offset, size = _checked_entry(name, entry, room)
+        begin = tail + offset
+        # Strips what booleans may be; whatever is left over is none.
+        if code == "?" and bytes(buffer[begin : begin + size]).strip(b"\0\1"):
+            raise _bad_array(name, entry, "booleans that are 0 or 1")
+        arrays[name] = np.ndarray(dims, DTYPES[code], buffer, begin)
+        spans.append((offset, offset + size))
+    _check_spans(spans, room)
     return arrays
 
 
-def _read_array(
-    name: str, entry: Any, buffer: bytes | memoryview, tail: int
-) -> tuple[Array, int, int]:
-    """View one array of the tail; return it with its offset and size in bytes."""
+def _checked_entry(name: str, entry: object, room: int) -> tuple[str, list[int], int, int]:
+    """Return dtype code, dims, offset and size in bytes of an array that lies inside the tail."""
     if type(entry) is not list or len(entry) != 3:
         raise _bad_array(name, entry, "three entries: dtype code, dims, offset")
     code, dims, offset = entry
-    dtype = DTYPES.get(code) if type(code) is str else None
-    if dtype is None:
+    if type(code) is not str or code not in ITEM_BYTES:
         raise _bad_array(name, entry, f"a dtype code out of {', '.join(DTYPES)}")
     if type(dims) is not list or len(dims) > MAX_DIMS:
         raise _bad_array(name, entry, f"a list of at most {MAX_DIMS} dims")
-    room = len(buffer) - tail
-    size = product = dtype.itemsize
+    size = extent = ITEM_BYTES[code]
     for dim in dims:
         if type(dim) is not int or dim < 0:
             raise _bad_array(name, entry, "dims that are integers >= 0")
         size *= dim
-        product *= dim or 1
-    # The second product bounds the other dims of an empty array, which NumPy multiplies too.
-    if size > room or product > MAX_EMPTY_BYTES:
+        extent *= dim or 1
+    if size > room or extent > MAX_EXTENT:
         raise _bad_array(name, entry, f"an array inside the {room} bytes of the tail")
     if type(offset) is not int or offset < 0 or offset & 7 or offset + size > room:
         raise _bad_array(
             name, entry, f"an offset in steps of 8 inside the {room} bytes of the tail"
         )
-    array: Array = np.ndarray(dims, dtype, buffer, tail + offset)
-    if code == "?" and array.view(np.uint8).max(initial=0) > 1:
-        raise _bad_array(name, entry, "booleans that are 0 or 1")
-    return array, offset, size
-
-
-MAX_EMPTY_BYTES = 2**48
-"""What the dims of an array may multiply to when its zeros are left out."""
+    return code, dims, offset, size
 
 
 def _check_spans(spans: list[tuple[int, int]], room: int) -> None:
@@ -289,7 +289,7 @@ def _check_spans(spans: list[tuple[int, int]], room: int) -> None:
         )
 
 
-def _bad_array(name: str, entry: Any, expected: str) -> MessageDecodeError:
+def _bad_array(name: str, entry: object, expected: str) -> MessageDecodeError:
     return MessageDecodeError(
         "an array is described wrongly",
         where=f"array {brief(name)}",

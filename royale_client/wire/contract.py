@@ -14,17 +14,17 @@ import numpy as np
 
 from royale_client.wire.episodes import check_records
 from royale_client.wire.errors import ContractError
-from royale_client.wire.handshake import Hello, Welcome
+from royale_client.wire.handshake import Hello, IntArray, Welcome
 from royale_client.wire.limits import Limits
 from royale_client.wire.space_specs import (
     Array,
-    DiscreteSpec,
     Leaf,
     MultiDiscreteSpec,
+    SpaceSpec,
     leaves,
     mask_size,
 )
-from royale_client.wire.space_values import value_ranges
+from royale_client.wire.space_values import Bound, value_ranges
 from royale_client.wire.turns import BoolArray, Step
 
 
@@ -40,7 +40,7 @@ class StepContract:
         self._groups = hello.groups
         self._leaves = tuple((leaf, value_ranges(leaf)) for leaf in leaves(hello.observation_space))
         self._mask_size = mask_size(hello.action_space) if hello.masks else None
-        self._mask_starts = _choice_starts(hello) if hello.masks else None
+        self._mask_starts = _choice_starts(hello.action_space)
         self._metrics = {metric.name: metric for metric in hello.episode_metrics}
         self._limits = limits
 
@@ -100,7 +100,7 @@ class StepContract:
             if legal is not None and array.size:
                 low, high = legal
                 if (array < low).any() or (array > high).any():
-                    raise _out_of_range(step, name, leaf, array, low, high)
+                    raise _out_of_range(step, name, leaf, array, legal)
 
     def _check_masks(self, step: Step, asking: int) -> None:
         masks = step.masks
@@ -212,19 +212,10 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
             )
 
 
-def _choice_starts(hello: Hello) -> Array:
-    """Return where each choice begins within a mask row."""
-    match hello.action_space:
-        case MultiDiscreteSpec(nvec=nvec):
-            return np.cumsum((0, *nvec[:-1]))
-        case DiscreteSpec():
-            return np.zeros(1, dtype=np.int64)
-    raise ContractError(
-        "only discrete choices have masks",
-        where="hello.masks",
-        got=type(hello.action_space).__name__,
-        expected="DiscreteSpec or MultiDiscreteSpec",
-    )
+def _choice_starts(action_space: SpaceSpec) -> IntArray:
+    """Return where each choice begins within a mask row; only a vector has more than one."""
+    sizes = action_space.nvec[:-1] if isinstance(action_space, MultiDiscreteSpec) else ()
+    return np.cumsum((0, *sizes), dtype=np.int64)
 
 
 def _row_of(step: Step, position: int) -> int:
@@ -239,9 +230,10 @@ def _ended(step: Step) -> BoolArray:
 
 
 def _out_of_range(
-    step: Step, name: str, leaf: Leaf, array: Array, low: object, high: object
+    step: Step, name: str, leaf: Leaf, array: Array, legal: tuple[Bound, Bound]
 ) -> ContractError:
-    wrong = ((array < low) | (array > high)).reshape(len(array), -1)  # type: ignore[operator]
+    low, high = legal
+    wrong = ((array < low) | (array > high)).reshape(len(array), -1)
     position = int(np.argmax(wrong.any(axis=1)))
     row = (
         _row_of(step, position)
@@ -253,7 +245,7 @@ def _out_of_range(
         step,
         f"{name}, leaf {leaf.path or '(root)'}, row {row}",
         str(value),
-        f"values from {np.min(low)} to {np.max(high)}",  # type: ignore[call-overload]
+        f"values from {np.min(low)} to {np.max(high)}",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class EpisodeMetric:
         return [self.name, self.unit, self.population, self.aggregation]
 
     @classmethod
-    def from_data(cls, data: Any, limits: Limits) -> EpisodeMetric:
+    def from_data(cls, data: object, limits: Limits) -> EpisodeMetric:
         """Read one entry of ``hello.episode_metrics``.
 
         Raises:
@@ -141,7 +141,7 @@ def check_records(
 
 def _check_numbers(record: dict[str, Any]) -> None:
     for key, low in (("return", -math.inf), ("time_s", 0.0)):
-        value: Any = record.get(key)
+        value = record.get(key)
         if not _is_finite(value) or value < low:
             raise _bad_record(key, brief(value), "a finite number")
     length = record.get("length")
@@ -149,7 +149,7 @@ def _check_numbers(record: dict[str, Any]) -> None:
         raise _bad_record("length", brief(length), "an integer >= 0")
 
 
-def _check_metrics(values: Any, metrics: Mapping[str, EpisodeMetric], limits: Limits) -> None:
+def _check_metrics(values: object, metrics: Mapping[str, EpisodeMetric], limits: Limits) -> None:
     if type(values) is not dict:
         raise _bad_record("metrics", brief(values), "a map")
     for name, value in values.items():
@@ -160,7 +160,7 @@ def _check_metrics(values: Any, metrics: Mapping[str, EpisodeMetric], limits: Li
             raise _bad_record(f"metrics.{name}", brief(value), _form(metric))
 
 
-def _fits(metric: EpisodeMetric, value: Any, max_count_length: int) -> bool:
+def _fits(metric: EpisodeMetric, value: object, max_count_length: int) -> bool:
     if metric.aggregation == "mean":
         return _is_finite(value)
     if type(value) is not list or not all(_is_finite(item) for item in value):
@@ -170,7 +170,7 @@ def _fits(metric: EpisodeMetric, value: Any, max_count_length: int) -> bool:
     return len(value) <= max_count_length and all(item >= 0 for item in value)
 
 
-def _metric_value(metric: EpisodeMetric, raw: Any) -> MetricValue | None:
+def _metric_value(metric: EpisodeMetric, raw: object) -> MetricValue | None:
     if metric.aggregation == "mean":
         return _number(raw)
     if not isinstance(raw, list | tuple | np.ndarray) or np.ndim(raw) != 1:
@@ -181,7 +181,7 @@ def _metric_value(metric: EpisodeMetric, raw: Any) -> MetricValue | None:
     return values if whole and _fits(metric, values, Limits().max_count_length) else None
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     """Convert what a program may call a number, array of one element included."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
@@ -194,8 +194,9 @@ def _number(value: Any) -> float | None:
     return converted if math.isfinite(converted) else None
 
 
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def _is_finite(value: object) -> TypeGuard[float]:
+    """Tell whether a decoded value is a finite number; a boolean is none."""
+    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
 
 
 def _form(metric: EpisodeMetric) -> str:

@@ -157,7 +157,7 @@ class Hello:
             masks=flag(header, "masks", where),
             episode_metrics=_metrics(header, bounds),
             features=texts(header, "features", where, MAX_NAMES, name),
-            host=text(header, "host", where, bounds.max_text_length),
+            host=text(header, "host", where, name),
             pid=integer(header, "pid", where),
             versions=_versions(header, name),
         )
@@ -270,7 +270,7 @@ def check_hello(hello: Hello, limits: Limits) -> None:
         ContractError: Names, role, groups, environments, seats, masks or metrics are wrong.
         LimitError: Too many slots, or requests that fit no message.
     """
-    _check_names(hello)
+    _check_names(hello, limits.max_name_length)
     _check_groups(hello, limits)
     _check_layout(hello)
     if hello.masks and mask_size(hello.action_space) is None:
@@ -280,22 +280,27 @@ def check_hello(hello: Hello, limits: Limits) -> None:
         raise _wrong("episode_metrics", brief(sorted(names)), "each name once")
 
 
-def _check_names(hello: Hello) -> None:
+def _check_names(hello: Hello, max_length: int) -> None:
+    named: dict[str, tuple[str, ...]] = {
+        "client_name": (hello.client_name,),
+        "process_id": (hello.process_id,),
+        "env_id": (hello.env_id,),
+        "resume_token": (hello.resume_token or "",),
+        "env_digest": (hello.env_digest,),
+        "host": (hello.host,),
+        "features": hello.features,
+        "versions": (*hello.versions, *hello.versions.values()),
+        "episode_metrics": tuple(part for m in hello.episode_metrics for part in m.to_data()),
+    }
+    for key, values in named.items():
+        for value in values:
+            if len(value) > max_length or not value.isprintable():
+                raise _wrong(key, brief(value), f"at most {max_length} printable characters")
     for key in ("client_name", "process_id", "env_id"):
-        value = getattr(hello, key)
-        if not value or not value.isprintable():
-            raise _wrong(key, brief(value), "one or more printable characters")
-    for key in ("resume_token", "env_digest", "host"):
-        value = getattr(hello, key) or ""
-        if not value.isprintable():
-            raise _wrong(key, brief(value), "printable characters")
+        if not getattr(hello, key):
+            raise _wrong(key, "an empty text", "a name")
     if hello.role not in ROLES:
         raise _wrong("role", brief(hello.role), " or ".join(ROLES))
-    others = [*hello.features, *hello.versions, *hello.versions.values()]
-    others += [part for metric in hello.episode_metrics for part in metric.to_data()]
-    for value in others:
-        if not value.isprintable():
-            raise _wrong("features, versions or episode_metrics", brief(value), "printable texts")
 
 
 def _check_groups(hello: Hello, limits: Limits) -> None:

@@ -23,7 +23,7 @@ from royale_client.wire.limits import Limits
 from royale_client.wire.space_specs import Array
 
 STOP_REASONS = ("finished", "stopping", "halted")
-"""Why a server ends a session in order: the run is complete, its operator stopped it, an alarm did."""
+"""Why a server ends a session in order: run complete, stopped by its operator, or by an alarm."""
 
 _LIMITS = Limits()
 

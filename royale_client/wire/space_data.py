@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from royale_client.wire.dtypes import CODES, DTYPES
 from royale_client.wire.errors import ConfigError, MessageDecodeError, ProtocolError, brief
@@ -20,6 +21,7 @@ from royale_client.wire.space_specs import (
     BoxSpec,
     DictSpec,
     DiscreteSpec,
+    LeafSpec,
     MultiBinarySpec,
     MultiDiscreteSpec,
     SpaceSpec,
@@ -27,6 +29,9 @@ from royale_client.wire.space_specs import (
     TupleSpec,
     scalar_or_all,
 )
+
+Bound: TypeAlias = float | str | list[float | str] | dict[str, str]
+"""A bound as data: one number, one per element, or the name of an array."""
 
 
 def to_data(spec: SpaceSpec, arrays: dict[str, Array] | None = None) -> dict[str, Any]:
@@ -37,6 +42,29 @@ def to_data(spec: SpaceSpec, arrays: dict[str, Array] | None = None) -> dict[str
         arrays: Table that receives bounds that are not uniform, under new names ``b0``, ``b1``, …;
             None to keep them in the map as lists in C order.
     """
+    match spec:
+        case DictSpec():
+            return {"kind": "dict", "items": {key: to_data(s, arrays) for key, s in spec.items}}
+        case TupleSpec():
+            return {"kind": "tuple", "items": [to_data(s, arrays) for s in spec.items]}
+        case _:
+            return _leaf_to_data(spec, arrays)
+
+
+def from_data(data: object, arrays: Mapping[str, Array] | None = None) -> SpaceSpec:
+    """Read a space description.
+
+    Args:
+        data: What ``to_data`` made, or what a peer claims it made.
+        arrays: The arrays that came with it.
+
+    Raises:
+        MessageDecodeError: It describes no space; names the path and the field.
+    """
+    return _read(data, arrays or {}, "", MAX_NESTING)
+
+
+def _leaf_to_data(spec: LeafSpec, arrays: dict[str, Array] | None) -> dict[str, Any]:
     match spec:
         case BoxSpec():
             return {
@@ -54,26 +82,9 @@ def to_data(spec: SpaceSpec, arrays: dict[str, Array] | None = None) -> dict[str
             return {"kind": "multi_binary", "shape": list(spec.shape)}
         case TextSpec():
             return {"kind": "text", "max_length": spec.max_length, "charset": spec.charset}
-        case DictSpec():
-            return {"kind": "dict", "items": {key: to_data(s, arrays) for key, s in spec.items}}
-        case TupleSpec():
-            return {"kind": "tuple", "items": [to_data(s, arrays) for s in spec.items]}
 
 
-def from_data(data: Any, arrays: Mapping[str, Array] | None = None) -> SpaceSpec:
-    """Read a space description.
-
-    Args:
-        data: What ``to_data`` made, or what a peer claims it made.
-        arrays: The arrays that came with it.
-
-    Raises:
-        MessageDecodeError: It describes no space; names the path and the field.
-    """
-    return _read(data, arrays or {}, "", MAX_NESTING)
-
-
-def _read(data: Any, arrays: Mapping[str, Array], path: str, levels: int) -> SpaceSpec:
+def _read(data: object, arrays: Mapping[str, Array], path: str, levels: int) -> SpaceSpec:
     if type(data) is not dict:
         raise _nonsense(path, f"it is {brief(data)}", "a map with a kind")
     kind = data.get("kind")
@@ -88,7 +99,7 @@ def _read(data: Any, arrays: Mapping[str, Array], path: str, levels: int) -> Spa
 
 
 def _read_nest(
-    kind: str, items: Any, arrays: Mapping[str, Array], path: str, levels: int
+    kind: str, items: object, arrays: Mapping[str, Array], path: str, levels: int
 ) -> SpaceSpec:
     prefix = f"{path}/" if path else ""
     try:
@@ -104,7 +115,7 @@ def _read_nest(
 
 
 def _read_leaf(
-    kind: Any, data: dict[str, Any], arrays: Mapping[str, Array], path: str
+    kind: object, data: dict[str, Any], arrays: Mapping[str, Array], path: str
 ) -> SpaceSpec:
     match kind:
         case "box":
@@ -141,7 +152,7 @@ def _integers(data: dict[str, Any], key: str, path: str) -> list[int]:
     return values
 
 
-def _bound_to_data(bound: Array, arrays: dict[str, Array] | None) -> Any:
+def _bound_to_data(bound: Array, arrays: dict[str, Array] | None) -> Bound:
     one = scalar_or_all(bound)
     if one.ndim == 0:
         return _number_to_data(one.item())
@@ -158,8 +169,8 @@ def _number_to_data(value: float) -> float | str:
 
 
 def _bound_from_data(
-    data: Any, shape: tuple[int, ...], arrays: Mapping[str, Array], path: str
-) -> Any:
+    data: object, shape: tuple[int, ...], arrays: Mapping[str, Array], path: str
+) -> ArrayLike:
     if type(data) is dict:
         name = data.get("array")
         if type(name) is not str or name not in arrays:
@@ -175,11 +186,11 @@ def _bound_from_data(
         raise _nonsense(path, "a bound holds an integer beyond 64 bits", "numbers") from error
 
 
-def _number_from_data(data: Any, path: str) -> float:
+def _number_from_data(data: object, path: str) -> float:
     if data in ("inf", "-inf"):
-        return float(data)
-    if type(data) in (int, float, bool):
-        return data  # type: ignore[no-any-return]
+        return math.copysign(math.inf, -1 if data == "-inf" else 1)
+    if isinstance(data, int | float):
+        return data
     raise _nonsense(path, f"a bound is {brief(data)}", "a number, 'inf' or '-inf'")
 
 

@@ -64,9 +64,9 @@ def _compare_parts(
         for name in got
         if name not in expected
     ]
-    for name in expected:
+    for name, wanted in expected.items():
         if name in got:
-            found += _compare(expected[name], got[name], prefix + name)
+            found += _compare(wanted, got[name], prefix + name)
     return found
 
 

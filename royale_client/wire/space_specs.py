@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from royale_client.wire.dtypes import CODES
 from royale_client.wire.errors import ConfigError, brief
@@ -46,7 +47,9 @@ class BoxSpec:
     dtype: str
     """NumPy name of the element type, such as ``float32``."""
 
-    def __init__(self, low: Any, high: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(
+        self, low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: DTypeLike
+    ) -> None:
         """Take bounds that broadcast to ``shape`` and keep them without spending memory.
 
         Raises:
@@ -307,13 +310,13 @@ def _check_nest(kind: str, parts: list[SpaceSpec]) -> None:
         raise ConfigError(f"{kind} space: {count} leaves, expected at most {MAX_LEAVES}")
 
 
-def _integer(what: str, value: Any) -> int:
+def _integer(what: str, value: object) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise ConfigError(f"{what}: got {brief(value)}, expected an integer")
     return int(value)
 
 
-def _checked_dtype(value: Any) -> np.dtype[Any]:
+def _checked_dtype(value: DTypeLike) -> np.dtype[Any]:
     try:
         dtype: np.dtype[Any] = np.dtype(value).newbyteorder("<")
     except TypeError as error:
@@ -323,14 +326,14 @@ def _checked_dtype(value: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _checked_choices(what: str, value: Any) -> int:
+def _checked_choices(what: str, value: object) -> int:
     number = _integer(what, value)
     if not 1 <= number <= MAX_CHOICES:
         raise ConfigError(f"{what}: got {number}, expected 1 to 2**31")
     return number
 
 
-def _checked_shape(kind: str, shape: Any, item_bytes: int) -> tuple[int, ...]:
+def _checked_shape(kind: str, shape: object, item_bytes: int) -> tuple[int, ...]:
     dims = tuple(_integer(f"{kind} shape", dim) for dim in np.atleast_1d(np.asarray(shape, object)))
     if len(dims) > MAX_DIMS or any(not 0 <= dim <= MAX_ROW_BYTES for dim in dims):
         raise ConfigError(
@@ -342,8 +345,8 @@ def _checked_shape(kind: str, shape: Any, item_bytes: int) -> tuple[int, ...]:
     return dims
 
 
-def _bound(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Cast a bound to the space's type and view it in its shape; uniform bounds take one element."""
+def _bound(name: str, value: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Cast a bound to the space's type and view it in its shape; uniform ones take one element."""
     given = np.asarray(value)
     if given.dtype.kind not in "biuf":
         raise ConfigError(f"Box {name}: got {brief(value)}, expected numbers")

@@ -6,7 +6,7 @@ Rows of numbers are never touched one by one; only texts are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,10 +29,14 @@ from royale_client.wire.space_specs import (
 LAST_CODE_POINT = 0x10FFFF
 """Largest Unicode code point."""
 
-Convert: TypeAlias = Callable[[Leaf, Any], Any]
+Nested: TypeAlias = Any
+"""A value shaped like a space: dicts and tuples, with what an environment uses at the leaves."""
+Bound: TypeAlias = int | Array
+"""The end of a range: one number, or one per element of a leaf."""
+Convert: TypeAlias = Callable[[Leaf, Array], Nested]
 
 
-def flatten_batch(spec: SpaceSpec, value: Any) -> tuple[Array, ...]:
+def flatten_batch(spec: SpaceSpec, value: Nested) -> tuple[Array, ...]:
     """Turn a nested batch into one array per leaf.
 
     Args:
@@ -59,7 +63,7 @@ def flatten_batch(spec: SpaceSpec, value: Any) -> tuple[Array, ...]:
     return found
 
 
-def unflatten_batch(spec: SpaceSpec, arrays: Sequence[Array]) -> Any:
+def unflatten_batch(spec: SpaceSpec, arrays: Sequence[Array]) -> Nested:
     """Turn one array per leaf back into a nested batch.
 
     Returns:
@@ -69,7 +73,7 @@ def unflatten_batch(spec: SpaceSpec, arrays: Sequence[Array]) -> Any:
     return _nest(spec, iter(zip(leaves(spec), arrays, strict=True)), _text_rows)
 
 
-def flatten_one(spec: SpaceSpec, value: Any) -> tuple[Array, ...]:
+def flatten_one(spec: SpaceSpec, value: Nested) -> tuple[Array, ...]:
     """Turn one nested value into one array of shape ``leaf.shape`` per leaf.
 
     Raises:
@@ -78,7 +82,7 @@ def flatten_one(spec: SpaceSpec, value: Any) -> tuple[Array, ...]:
     return tuple(_one_leaf(leaf, part) for leaf, part in _pick(spec, value))
 
 
-def unflatten_one(spec: SpaceSpec, arrays: Sequence[Array]) -> Any:
+def unflatten_one(spec: SpaceSpec, arrays: Sequence[Array]) -> Nested:
     """Turn one array per leaf into one nested value, as an environment expects it.
 
     Returns:
@@ -90,7 +94,7 @@ def unflatten_one(spec: SpaceSpec, arrays: Sequence[Array]) -> Any:
     return _nest(spec, iter(zip(leaves(spec), arrays, strict=True)), _environment_value)
 
 
-def value_ranges(leaf: Leaf) -> tuple[Any, Any] | None:
+def value_ranges(leaf: Leaf) -> tuple[Bound, Bound] | None:
     """Return the smallest and largest legal value of a leaf that counts or chooses.
 
     Returns:
@@ -110,13 +114,13 @@ def value_ranges(leaf: Leaf) -> tuple[Any, Any] | None:
             return None
 
 
-def _pick(spec: SpaceSpec, value: Any) -> list[tuple[Leaf, Any]]:
-    found: list[Any] = []
+def _pick(spec: SpaceSpec, value: Nested) -> list[tuple[Leaf, Nested]]:
+    found: list[Nested] = []
     _collect(spec, value, "", found)
     return list(zip(leaves(spec), found, strict=True))
 
 
-def _collect(spec: SpaceSpec, value: Any, path: str, found: list[Any]) -> None:
+def _collect(spec: SpaceSpec, value: Nested, path: str, found: list[Nested]) -> None:
     prefix = f"{path}/" if path else ""
     match spec:
         case DictSpec(items=parts):
@@ -133,7 +137,7 @@ def _collect(spec: SpaceSpec, value: Any, path: str, found: list[Any]) -> None:
             found.append(value)
 
 
-def _nest(spec: SpaceSpec, pairs: Any, convert: Convert) -> Any:
+def _nest(spec: SpaceSpec, pairs: Iterator[tuple[Leaf, Array]], convert: Convert) -> Nested:
     match spec:
         case DictSpec(items=parts):
             return {key: _nest(part, pairs, convert) for key, part in parts}
@@ -143,7 +147,7 @@ def _nest(spec: SpaceSpec, pairs: Any, convert: Convert) -> Any:
             return convert(*next(pairs))
 
 
-def _batch_leaf(leaf: Leaf, value: Any) -> Array:
+def _batch_leaf(leaf: Leaf, value: Nested) -> Array:
     if isinstance(leaf.spec, TextSpec) and not isinstance(value, np.ndarray):
         rows = [_code_points(leaf, text) for text in value]
         return np.array(rows, dtype=leaf.dtype).reshape(len(rows), *leaf.shape)
@@ -153,7 +157,7 @@ def _batch_leaf(leaf: Leaf, value: Any) -> Array:
     return array
 
 
-def _one_leaf(leaf: Leaf, value: Any) -> Array:
+def _one_leaf(leaf: Leaf, value: Nested) -> Array:
     if isinstance(leaf.spec, TextSpec) and isinstance(value, str):
         return _code_points(leaf, value)
     array = _cast(leaf, value)
@@ -162,8 +166,8 @@ def _one_leaf(leaf: Leaf, value: Any) -> Array:
     return array
 
 
-def _cast(leaf: Leaf, value: Any) -> Array:
-    """Cast to the leaf's type; widening and float rounding are allowed, changed integers are not."""
+def _cast(leaf: Leaf, value: Nested) -> Array:
+    """Cast to the leaf's type: floats may be rounded, integers must keep their values."""
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -179,7 +183,7 @@ def _cast(leaf: Leaf, value: Any) -> Array:
     return cast
 
 
-def _code_points(leaf: Leaf, text: Any) -> Array:
+def _code_points(leaf: Leaf, text: object) -> Array:
     room = leaf.shape[0]
     if not isinstance(text, str) or len(text) > room:
         raise _mismatch(leaf.path, brief(text), f"a text of at most {room} characters")
@@ -188,11 +192,11 @@ def _code_points(leaf: Leaf, text: Any) -> Array:
     return row
 
 
-def _text_rows(leaf: Leaf, array: Array) -> Any:
+def _text_rows(leaf: Leaf, array: Array) -> Nested:
     return tuple(_text(leaf, row) for row in array) if isinstance(leaf.spec, TextSpec) else array
 
 
-def _environment_value(leaf: Leaf, array: Array) -> Any:
+def _environment_value(leaf: Leaf, array: Array) -> Nested:
     if isinstance(leaf.spec, TextSpec):
         return _text(leaf, array)
     return array[()] if isinstance(leaf.spec, DiscreteSpec) else np.array(array)

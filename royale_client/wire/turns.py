@@ -58,7 +58,7 @@ class Step:
     truncated: BoolArray | None = None
     """The episode was cut, as by a time limit. Shape ``(n,)``; None together with ``rewards``."""
     final_observations: tuple[Array, ...] | None = None
-    """Last observations of the ended rows, before any reset. Shape ``(e, *leaf)``; None if e = 0."""
+    """Last observations of the ended rows, before a reset. Shape ``(e, *leaf)``; None if none."""
     episodes: tuple[dict[str, Any], ...] = ()
     """Records of the episodes that ended: row, return, length, time_s, metrics."""
     env_time_s: float = 0.0
@@ -67,12 +67,13 @@ class Step:
     @property
     def num_rows(self) -> int:
         """Number of rows n of the group."""
-        if self.rewards is not None:
-            return len(self.rewards)
-        return len(self.asks) if self.asks is not None else len(self.observations[0])
+        for column in (self.rewards, self.asks, *self.observations[:1]):
+            if column is not None and column.ndim:
+                return len(column)
+        return 0
 
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
-        """Return header and arrays; booleans are packed to bits, first row in the highest bit."""
+        """Return header and arrays; ``asks`` and ``masks`` are packed, first entry highest bit."""
         header: Header = {
             "t": self.TYPE,
             "group": self.group,
@@ -90,9 +91,9 @@ class Step:
         if self.rewards is not None:
             arrays["rewards"] = np.asarray(self.rewards, dtype=_F8)
         if self.terminated is not None:
-            arrays["terminated"] = np.packbits(self.terminated)
+            arrays["terminated"] = self.terminated
         if self.truncated is not None:
-            arrays["truncated"] = np.packbits(self.truncated)
+            arrays["truncated"] = self.truncated
         if self.final_observations is not None:
             arrays.update(zip(FINALS, self.final_observations, strict=False))
         if self.episodes:
@@ -116,15 +117,22 @@ class Step:
             asks=_bits(arrays, "asks", rows),
             observations=observations,
             masks=_mask_rows(header, arrays),
-            rewards=array(arrays, "rewards", "step", _F8, 1) if "rewards" in arrays else None,
-            terminated=_bits(arrays, "terminated", rows),
-            truncated=_bits(arrays, "truncated", rows),
+            rewards=arrays.get("rewards"),
+            terminated=arrays.get("terminated"),
+            truncated=arrays.get("truncated"),
             final_observations=finals or None,
             episodes=maps(header, "episodes", "step", rows),
             env_time_s=number(header, "env_time_s", "step", low=0.0),
         )
         named = sum(name in arrays for name in _STEP_ARRAYS)
         _refuse_strangers(arrays, len(observations) + len(finals) + named, "step")
+        if step.num_rows != rows:
+            raise ContractError(
+                "the arrays have another number of rows than the header says",
+                where="step.rows",
+                got=f"{step.num_rows} rows",
+                expected=f"{rows}",
+            )
         return step
 
 
