@@ -1,0 +1,260 @@
+"""Assembles one run from a validated configuration, runs it, and returns its exit code.
+
+The only module that knows all parts. Order of a start: validate everything, create the run
+directory, listen, build the engine when the first client says what its environment is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from algorithms.spaces import Spaces
+from checkpoints import CheckpointContents
+from royale_client.wire.errors import ConfigError
+from royale_client.wire.limits import Limits
+from royale_client.wire.spaces import from_data
+from royale_server.config import ServerConfig
+from royale_server.endpoint.admission import Admission
+from royale_server.endpoint.hub import Hub
+from royale_server.endpoint.websocket_server import WebSocketServer, write_address
+from royale_server.exit_codes import ExitCode
+from royale_server.model.build import STATE, Components, choose_device
+from royale_server.model.worker import ModelThread, ModelWorker
+from royale_server.monitoring.console import Console
+from royale_server.preconditions import read_token
+from royale_server.registry import AlgorithmEntry, PolicyEntry
+from royale_server.run.attempt import Attempt, open_attempt
+from royale_server.trainer import End, Start, Trainer
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.1
+MODEL_CLOSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The assembled parts of one attempt."""
+
+    trainer: Trainer
+    hub: Hub
+    attempt: Attempt
+
+
+def run(
+    config: ServerConfig,
+    *,
+    policy_entry: PolicyEntry,
+    algo_entry: AlgorithmEntry,
+    console: Console,
+) -> int:
+    """Run one attempt to its end.
+
+    Args:
+        config: A validated configuration.
+        policy_entry: The chosen policy.
+        algo_entry: The chosen algorithm.
+        console: Where a person watches.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigError: If the device or the checkpoint to start from cannot be used.
+        FileExistsError: If the run exists and neither resume nor overwrite was asked for.
+        FileNotFoundError: If there is nothing to resume.
+    """
+    components = Components(
+        policy=policy_entry.load_implementation(), learner=algo_entry.load_implementation()
+    )
+    choose_device(config.device)
+    warm_start = _warm_start(config)
+    with open_attempt(config) as attempt:
+        start = Start(
+            attempt=attempt.number,
+            resumed=attempt.resumed,
+            warm_start=warm_start,
+            facts=attempt.facts,
+        )
+        console.starting(config, run_directory=attempt.directory, attempt=attempt.number)
+        if config.inline is not None:
+            from royale_server.inline import run_inline
+
+            assembled = partial(assemble, config, components, start, attempt, console)
+            return run_inline(config, assembled)
+        return asyncio.run(_serve(config, components, start, attempt, console))
+
+
+def assemble(
+    config: ServerConfig,
+    components: Components,
+    start: Start,
+    attempt: Attempt,
+    console: Console,
+    *,
+    model: ModelWorker,
+    post: Callable[[Callable[[], None]], None],
+    on_end: Callable[[ExitCode], None],
+) -> Run:
+    """Join trainer, admission and hub around a model worker."""
+    trainer = Trainer(
+        config=config,
+        components=components,
+        start=start,
+        model=model,
+        writer=attempt.writer,
+        console=console,
+        clock=time.monotonic,
+        post=post,
+        on_end=on_end,
+    )
+    admission = Admission(
+        config,
+        run_id=attempt.run_id,
+        run_name=attempt.name,
+        on_first_spaces=trainer.spaces_known,
+    )
+    if start.resumed is not None:
+        spaces = _spaces_in(start.resumed)
+        if spaces is not None:
+            admission.spaces = spaces
+    hub = Hub(
+        config=config,
+        limits=Limits(),
+        admission=admission,
+        model=model,
+        listener=trainer,
+        clock=time.monotonic,
+    )
+    trainer.hub = hub
+    if admission.spaces is not None:
+        trainer.spaces_known(admission.spaces)
+    return Run(trainer, hub, attempt)
+
+
+async def _serve(
+    config: ServerConfig,
+    components: Components,
+    start: Start,
+    attempt: Attempt,
+    console: Console,
+) -> int:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[ExitCode] = loop.create_future()
+
+    def on_end(code: ExitCode) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    def post(callback: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop closed while a last line was on its way
+            loop.call_soon_threadsafe(callback)
+
+    model = ModelThread(post)
+    run = assemble(
+        config, components, start, attempt, console, model=model, post=post, on_end=on_end
+    )
+    run.hub.on_wake = _Alarm(loop, run.hub).set
+    token = read_token(config, os.environ)
+    server = WebSocketServer(run.hub, limits=Limits(), token=token)
+    try:
+        addresses = await server.start(config.host, config.port)
+    except OSError as error:
+        raise ConfigError(
+            f"--host {config.host} --port {config.port}: cannot listen there: {error.strerror}; "
+            "stop the other server, or choose another port (0 takes a free one)"
+        ) from error
+    host, port = addresses[0]
+    if config.address_file is not None:
+        write_address(config.address_file, host, port)
+    console.listening(addresses, clients_wanted=config.min_clients)
+    _install_signals(loop, run.trainer)
+    ticking = asyncio.create_task(_tick(run))
+    try:
+        code = await ended
+    finally:
+        ticking.cancel()
+        await server.stop()
+    model.close(MODEL_CLOSE_S)
+    return code
+
+
+def _install_signals(loop: asyncio.AbstractEventLoop, trainer: Trainer) -> None:
+    """Ctrl-C and SIGTERM stop with a checkpoint; the third one of them exits at once."""
+    received = 0
+
+    def stop(end: End, name: str) -> None:
+        nonlocal received
+        received += 1
+        if received >= 3:
+            logger.error("third signal: leaving at once; saved checkpoints are whole")
+            os._exit(ExitCode.INTERRUPTED)
+        trainer.stop(end, f"{name} received")
+
+    for number, end in ((signal.SIGINT, End.OPERATOR), (signal.SIGTERM, End.TERMINATED)):
+        try:
+            loop.add_signal_handler(number, stop, end, number.name)
+        except NotImplementedError:  # Windows has no loop handlers
+            signal.signal(
+                number,
+                lambda n, _frame, e=end: loop.call_soon_threadsafe(stop, e, signal.Signals(n).name),
+            )
+
+
+async def _tick(run: Run) -> None:
+    """Drive what is due by time, ten times a second."""
+    while True:
+        await asyncio.sleep(TICK_S)
+        run.hub.tick()
+        run.trainer.tick()
+
+
+class _Alarm:
+    """Wakes the hub when the scheduler wants to be asked again, at most one timer at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
+        self._loop = loop
+        self._hub = hub
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, at: float) -> None:
+        """Wake at ``at`` (monotonic seconds) unless a timer is due before."""
+        delay = max(0.0, at - time.monotonic())
+        due = self._loop.time() + delay
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._hub.advance()
+
+
+def _warm_start(config: ServerConfig) -> CheckpointContents | None:
+    path = getattr(config.algo, "policy_checkpoint_path", None)
+    if path is None or config.resume:
+        return None
+    from checkpoints import load
+
+    return load(path)
+
+
+def _spaces_in(contents: CheckpointContents) -> Spaces | None:
+    data = contents.documents[STATE].get("spaces")
+    if data is None:
+        return None
+    return Spaces(
+        observation=from_data(data["observation"]),
+        action=from_data(data["action"]),
+        masks=data["masks"],
+    )

@@ -1,0 +1,168 @@
+"""Who may take part, and what a welcomed client is told.
+
+Pure decisions on hellos: spaces against the run's, room, names. Holds the spaces of the run from
+the first hello (or the resumed checkpoint) on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithms.spaces import Spaces
+from royale_client.wire.errors import ProtocolError
+from royale_client.wire.messages import Hello, Welcome
+from royale_client.wire.spaces import leaves
+from royale_client.wire.version import negotiate
+from royale_server.config import ServerConfig
+from royale_server.endpoint.session import check_spaces
+from royale_server.scheduler import Role, Scheduler
+
+MAX_SEED_BITS = 31
+"""Environments take seeds that fit a signed 32-bit integer, some no larger ones."""
+
+
+class CapacityError(ProtocolError):
+    """The server is full for now."""
+
+    code = "capacity"
+
+
+class RefusedError(ProtocolError):
+    """This run does not take the client."""
+
+    code = "refused"
+
+
+class Admission:
+    """Decides on hellos.
+
+    Args:
+        config: Settings of the server.
+        run_id: Identity of the run, told to clients.
+        run_name: Its name, told to clients.
+        on_first_spaces: Called once with the spaces of the first hello that passes.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        run_id: str,
+        run_name: str,
+        on_first_spaces: Callable[[Spaces], None],
+    ) -> None:
+        self._config = config
+        self._run_id = run_id
+        self._run_name = run_name
+        self._on_first_spaces = on_first_spaces
+        self.spaces: Spaces | None = None
+        """Spaces of the run: those of its first client, or of the checkpoint it resumed from."""
+
+    def check(self, hello: Hello, num_sessions: int, scheduler: Scheduler | None) -> None:
+        """Refuse a hello that cannot take part.
+
+        Args:
+            hello: A well-formed hello.
+            num_sessions: Sessions taking part or waiting to.
+            scheduler: The scheduler, once there is one.
+
+        Raises:
+            ProtocolError: Saying what, where, got, expected and the remedy.
+        """
+        self._check_room(hello, num_sessions, scheduler)
+        if self.spaces is not None:
+            check_spaces(self.spaces, hello)
+
+    def first_spaces(self, hello: Hello) -> None:
+        """Fix the spaces of the run by its first client."""
+        if self.spaces is None:
+            self.spaces = Spaces(
+                observation=hello.observation_space, action=hello.action_space, masks=hello.masks
+            )
+            self._on_first_spaces(self.spaces)
+
+    def unique_name(self, wanted: str, taken: Iterable[str]) -> str:
+        """The client's name, numbered if a connected client has it already.
+
+        Raises:
+            RefusedError: In a deterministic run, where the name decides the noise.
+        """
+        names = set(taken)
+        if wanted not in names:
+            return wanted
+        if self._config.deterministic:
+            raise RefusedError(
+                f"client name {wanted!r} is taken",
+                where="hello.client_name",
+                expected="a name of its own for each client of a deterministic run",
+                remedy="start it with another --client-name",
+            )
+        return next(name for n in range(2, 2**31) if (name := f"{wanted}~{n}") not in names)
+
+    def welcome(
+        self, hello: Hello, *, name: str, first_slot: int, first_episode: int, policy_version: int
+    ) -> Welcome:
+        """What the client is told."""
+        config = self._config
+        num_slots = sum(hello.groups)
+        return Welcome(
+            protocol=negotiate(hello.protocol_min, hello.protocol_max),
+            session_token=secrets.token_urlsafe(18),
+            run_id=self._run_id,
+            run_name=self._run_name,
+            policy_version=policy_version,
+            first_slot=first_slot,
+            seeds=_seeds(config.seed, name, first_episode, num_slots),
+            horizon=1,
+            last_requests=tuple(0 for _ in hello.groups),
+            limits={"max_slots": config.max_slots},
+            timeouts={
+                "feedback_wait_s": config.feedback_wait_timeout,
+                "first_step_s": config.first_step_timeout,
+            },
+            assignments=(),
+            features=(),
+        )
+
+    def no_actions(self) -> tuple[npt.NDArray[Any], ...]:
+        """Zero actions, for a request in which no row asks."""
+        assert self.spaces is not None
+        return tuple(np.empty((0, *leaf.shape), leaf.dtype) for leaf in leaves(self.spaces.action))
+
+    def _check_room(self, hello: Hello, num_sessions: int, scheduler: Scheduler | None) -> None:
+        if num_sessions >= self._config.max_sessions:
+            raise CapacityError(
+                f"the server has all {num_sessions} sessions it takes",
+                remedy="try again later, or raise --max-sessions on the server",
+            )
+        in_use = 0 if scheduler is None else scheduler.slots_in_use
+        if in_use + sum(hello.groups) > self._config.max_slots:
+            raise CapacityError(
+                f"the client brings {sum(hello.groups)} slots",
+                got=f"{in_use} of {self._config.max_slots} slots in use",
+                remedy="use fewer environments, or raise --max-slots on the server",
+            )
+        if scheduler is not None and Role(hello.role) is Role.TRAIN:
+            if not scheduler.accepts_train_sessions:
+                raise RefusedError(
+                    "this deterministic run has all its clients",
+                    got=f"a client named {hello.client_name!r}",
+                    remedy="start the server with a higher --min-clients",
+                )
+
+
+def _seeds(seed: int, name: str, first_episode: int, count: int) -> npt.NDArray[np.uint64]:
+    """Reset seeds that depend on nothing but the run's seed, the name, the slot and the episode."""
+
+    def one(slot: int) -> int:
+        address = f"{seed}\0{name}\0{slot}\0{first_episode}".encode()
+        digest = hashlib.blake2b(address, digest_size=8, person=b"royale-reset").digest()
+        return int.from_bytes(digest, "little") >> (64 - MAX_SEED_BITS)
+
+    return np.array([one(slot) for slot in range(count)], np.uint64)

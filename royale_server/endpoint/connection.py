@@ -1,0 +1,51 @@
+"""What the hub needs of a connection, and its record of the client behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from royale_server.endpoint.session import ServerSession
+    from royale_server.scheduler import Group, Member
+
+
+class Connection(Protocol):
+    """One client's wire, whatever carries it. Neither method blocks or raises."""
+
+    @property
+    def address(self) -> str:
+        """Where the client is, for messages."""
+
+    def send(self, data: bytes) -> None:
+        """Queue one message."""
+
+    def close(self, reason: str) -> None:
+        """Close after what is queued has been sent."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """A connected client, from its first byte to its end."""
+
+    connection: Connection
+    session: ServerSession
+    opened_at: float
+    name: str = ""
+    """Unique among the connected clients: the hello's name, numbered if taken."""
+    member: Member | None = None
+    """Its part in the scheduler, once welcomed."""
+    is_closed: bool = False
+    busy_said_at: float = 0.0
+    everyone: dict[Group, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """An all-true row mask per group, so that the usual step allocates none."""
+    nobody: dict[Group, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """An all-false row mask per group."""
+
+    @property
+    def label(self) -> str:
+        """Name (or address, before the hello) for messages."""
+        return self.name or self.connection.address

@@ -1,0 +1,70 @@
+"""Which policy versions played an episode, and how many of its frames were stored.
+
+Arrays over slots, a fixed number of operations per request; only an episode's end costs a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from royale_client.wire.messages import Step
+from royale_server.scheduler import FrameLedger, Group, InferItem
+
+IntArray = npt.NDArray[np.int64]
+
+
+class EpisodeBook:
+    """Follows the running episode of every slot."""
+
+    def __init__(self) -> None:
+        self._first_version = np.zeros(0, np.int64)
+        self._last_version = np.zeros(0, np.int64)
+
+    def add_slots(self, count: int) -> None:
+        """Follow further slots, in the order the ledger numbered them."""
+        more = np.zeros(count, np.int64)
+        self._first_version = np.concatenate([self._first_version, more])
+        self._last_version = np.concatenate([self._last_version, more])
+
+    def acted(self, items: Sequence[InferItem], version: int) -> None:
+        """Note the version that answered these rows."""
+        for item in items:
+            self._last_version[item.slots] = version
+            fresh = item.slots[item.steps == 0]
+            if len(fresh):
+                self._first_version[fresh] = version
+
+    def ended(self, group: Group, step: Step, ledger: FrameLedger) -> list[dict[str, Any]]:
+        """Rows for ``episodes.jsonl`` of the episodes that a step reports as ended.
+
+        Call it after the scheduler took the step, so that the last frames are counted.
+        """
+        assert step.terminated is not None
+        assert step.truncated is not None
+        rows: IntArray = np.flatnonzero(step.terminated | step.truncated)
+        slots = rows + group.start
+        trained = dict(zip(rows.tolist(), ledger.take_episode_frames(slots), strict=True))
+        return [self._row(group, step, record, trained[record["row"]]) for record in step.episodes]
+
+    def _row(
+        self, group: Group, step: Step, record: dict[str, Any], trained: int
+    ) -> dict[str, Any]:
+        assert step.terminated is not None
+        row = record["row"]
+        slot = group.start + row
+        return {
+            "client": group.member.name,
+            "slot": slot - group.member.groups[0].start,
+            "return": record["return"],
+            "length": record["length"],
+            "time_s": record["time_s"],
+            "terminated": bool(step.terminated[row]),
+            "first_policy_version": int(self._first_version[slot]),
+            "last_policy_version": int(self._last_version[slot]),
+            "trained_frames": trained,
+            **{f"metrics/{name}": value for name, value in record["metrics"].items()},
+        }

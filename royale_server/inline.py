@@ -1,0 +1,142 @@
+"""One process, no socket: the client's loop and the server's core on one thread.
+
+For debugging, and the floor of every comparison: the same client loop, sessions, scheduler,
+storage and learner as over the network, with messages handed over in memory. The only server
+module that imports the client beyond its wire format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from royale_client.envs.gymnasium_envs import GymConfig, make_driver
+from royale_client.loop import EnvLoop, make_hello
+from royale_client.transport import ConnectionLostError
+from royale_server.config import ServerConfig
+from royale_server.endpoint.hub import Hub
+from royale_server.exit_codes import ExitCode
+from royale_server.model.worker import InlineWorker
+from royale_server.trainer import End, Trainer
+
+if TYPE_CHECKING:
+    from royale_server.app import Run
+
+CLIENT_NAME = "inline"
+IDLE_SLEEP_S = 0.005
+
+
+class InlineTransport:
+    """The client's transport and the server's connection at once.
+
+    Receiving runs the server until there is something to receive.
+    """
+
+    address = "inline"
+
+    def __init__(self, hub: Hub, worker: InlineWorker, trainer: Trainer) -> None:
+        self._hub = hub
+        self._worker = worker
+        self._trainer = trainer
+        self._to_client: deque[bytes] = deque()
+        self._is_closed = False
+        self._peer = hub.opened(_ServerSide(self))
+
+    def send(self, data: bytes) -> None:
+        """Hand a message to the server."""
+        if self._is_closed and not self._to_client:
+            raise ConnectionLostError("the inline server ended the session", retry=False)
+        self._hub.received(self._peer, data)
+
+    def receive(self, timeout_s: float | None) -> bytes | None:
+        """Run the server until it has an answer, or until the time is up."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._to_client:
+            if self._is_closed:
+                raise ConnectionLostError("the inline server ended the session", retry=False)
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+            self.run_server()
+        return self._to_client.popleft()
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Tell the server that the client is gone."""
+        del code
+        self._hub.closed(self._peer, reason)
+
+    def deliver(self, data: bytes) -> None:
+        """Take a message from the server."""
+        self._to_client.append(data)
+
+    def end(self) -> None:
+        """The server closed; what it sent before can still be received."""
+        self._is_closed = True
+
+    def run_server(self) -> None:
+        """Run one job, or what is due by time."""
+        if self._worker.run_pending():
+            return
+        self._hub.tick()
+        self._trainer.tick()
+        time.sleep(IDLE_SLEEP_S)  # only a timer or a signal can change anything now
+
+
+class _ServerSide:
+    """The hub's view of the inline client."""
+
+    address = "inline"
+
+    def __init__(self, transport: InlineTransport) -> None:
+        self._transport = transport
+
+    def send(self, data: bytes) -> None:
+        self._transport.deliver(data)
+
+    def close(self, reason: str) -> None:
+        del reason
+        self._transport.end()
+
+
+def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
+    """Run environments and training in this thread until the run ends.
+
+    Args:
+        config: Settings; ``inline`` names a Gymnasium environment.
+        assemble: Joins trainer and hub around a model worker.
+
+    Returns:
+        The exit code.
+    """
+    assert config.inline is not None
+    gym = GymConfig(env_id=config.inline, env_kwargs=config.inline_env_kwargs or "{}")
+    driver = make_driver(gym, config.inline_num_envs)
+    worker = InlineWorker()
+    codes: list[ExitCode] = []
+    run = assemble(model=worker, post=lambda callback: callback(), on_end=codes.append)
+    transport = InlineTransport(run.hub, worker, run.trainer)
+    hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline)
+    with _signals(run.trainer), contextlib.suppress(ConnectionLostError):
+        EnvLoop([driver], hello).converse(transport)
+    while not codes:
+        transport.run_server()
+    driver.close()
+    return codes[0]
+
+
+@contextlib.contextmanager
+def _signals(trainer: Trainer) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop with a checkpoint, as over the network."""
+    ends = {signal.SIGINT: End.OPERATOR, signal.SIGTERM: End.TERMINATED}
+    previous = {
+        number: signal.signal(number, lambda n, _f: trainer.stop(ends[n], signal.Signals(n).name))
+        for number in ends
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,106 @@
+"""One iteration in numbers: where its time went, and its row of ``metrics.jsonl``.
+
+Pure: times are given, nothing is read or written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from royale_server.model.engine import Learned
+from royale_server.scheduler import FrameLedger
+
+
+class IterationClock:
+    """Sums up where the time of an iteration goes, in seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._opened_at = now
+        self._closed_at = now
+        self.infer_s = 0.0
+        self.num_batches = 0
+        self.num_rows = 0
+
+    def opened(self, now: float) -> None:
+        """Collecting begins."""
+        self._opened_at = now
+        self.infer_s = 0.0
+        self.num_batches = 0
+        self.num_rows = 0
+
+    def inferred(self, duration_s: float, rows: int) -> None:
+        """A batch was inferred."""
+        self.infer_s += duration_s
+        self.num_batches += 1
+        self.num_rows += rows
+
+    def closed(self, now: float) -> None:
+        """The learn step begins."""
+        self._closed_at = now
+
+    def collect_s(self, now: float) -> float:
+        """Time from the opening to the learn step, or to now while open."""
+        end = self._closed_at if self._closed_at > self._opened_at else now
+        return end - self._opened_at
+
+    def total_s(self, now: float) -> float:
+        """Time since the opening."""
+        return now - self._opened_at
+
+
+def metrics_row(
+    *,
+    iteration: int,
+    attempt: int,
+    result: Learned,
+    collected: int,
+    returns: list[float],
+    lengths: list[int],
+    env_steps: int,
+    ledger: FrameLedger,
+    clients: int,
+    clock: IterationClock,
+    now: float,
+) -> dict[str, Any]:
+    """The row of one iteration; keys are declared in ``monitoring/declarations.py``."""
+    collect_s, total_s = clock.collect_s(now), clock.total_s(now)
+    row: dict[str, Any] = {
+        "run/iteration": iteration,
+        "run/step": result.global_step,
+        "run/env_steps": env_steps,
+        "run/attempt": attempt,
+        "run/policy_version": result.policy_version,
+        "run/frames": collected,
+        "throughput/collect_frames_per_s": _rate(collected, collect_s),
+        "throughput/frames_per_s": _rate(collected, total_s),
+        "throughput/rows_per_batch": _rate(clock.num_rows, clock.num_batches),
+        "time/iteration_s": total_s,
+        "time/collect_s": collect_s,
+        "time/infer_s": clock.infer_s,
+        "time/learn_s": result.duration_s,
+        "server/clients": clients,
+        "server/discarded_frames": ledger.discarded_total,
+        **{f"server/discarded_{d.value}": n for d, n in ledger.given_up.items()},
+        "server/no_state_frames": ledger.no_state_total,
+        "server/conservation_error": ledger.conservation_error,
+        **result.metrics,
+    }
+    if returns:
+        row |= _summary("env/return", returns) | _summary("env/length", lengths)
+        row["env/episodes"] = len(returns)
+    return row
+
+
+def _summary(key: str, numbers: list[float] | list[int]) -> dict[str, float]:
+    array = np.asarray(numbers, np.float64)
+    return {
+        f"{key}_mean": float(array.mean()),
+        f"{key}_min": float(array.min()),
+        f"{key}_max": float(array.max()),
+    }
+
+
+def _rate(amount: float, per: float) -> float:
+    return amount / per if per > 0 else 0.0

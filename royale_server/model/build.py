@@ -1,0 +1,155 @@
+"""Makes the engine of a run from its configuration and the spaces of its first client.
+
+Everything that can refuse a run because of its spaces, its weights or its device happens here,
+before the first action. Runs on the model thread; imports torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from algorithms.base import Learner, LearnerState, Policy
+from algorithms.config import RESTORE_ALL
+from algorithms.spaces import Spaces
+from algorithms.storage import RolloutStorage
+from checkpoints import CheckpointContents
+from royale_client.wire.errors import ConfigError
+from royale_client.wire.spaces import leaves, mask_size
+from royale_server.config import ServerConfig
+from royale_server.model.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+MODEL, OPTIMIZER, STATE, LEARNER = "model", "optimizer", "state", "learner"
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The classes that the command line chose."""
+
+    policy: Callable[..., Policy]
+    learner: Callable[..., Learner]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What the rest of the server needs to know about the engine."""
+
+    engine: Engine
+    frames_wanted: int | None
+    policy_version: int
+    global_step: int
+    saves: bool
+    metrics: tuple[Any, ...]
+    """Declarations of the learner's metric keys."""
+    device: str
+
+
+def build(
+    config: ServerConfig,
+    components: Components,
+    spaces: Spaces,
+    *,
+    resumed: CheckpointContents | None,
+    warm_start: CheckpointContents | None,
+) -> Built:
+    """Build policy, learner and storage, and take over a checkpoint.
+
+    Args:
+        config: Settings of the run.
+        components: Classes of the policy and the algorithm.
+        spaces: Spaces of the environments.
+        resumed: Checkpoint of this very run to continue from.
+        warm_start: Checkpoint of another run to take weights from.
+
+    Raises:
+        ConfigError: If the device is not there or the policy cannot handle the spaces.
+        RestoreError: If a checkpoint does not fit, naming every tensor that does not.
+    """
+    device = choose_device(config.device)
+    seed_everything(config)
+    policy = components.policy(config.policy, spaces, device=device)
+    learner = components.learner(config.algo, policy, seed=config.seed)
+    if resumed is not None:
+        learner.load_state(learner_state(resumed), RESTORE_ALL)
+    elif warm_start is not None:
+        _take_over(learner, warm_start, config.algo.restore)
+    wanted = learner.frames_wanted()
+    if wanted is None:
+        raise ConfigError(f"{learner.uid}: off-policy algorithms are not part of this server yet")
+    storage = RolloutStorage(
+        wanted + config.max_slots,
+        leaves(spaces.observation),
+        policy.step_state,
+        mask_size(spaces.action) if spaces.masks else None,
+    )
+    return Built(
+        engine=Engine(policy, learner, storage),
+        frames_wanted=wanted,
+        policy_version=learner.policy_version,
+        global_step=learner.global_step,
+        saves=learner.saves,
+        metrics=tuple(learner.metrics),
+        device=str(device),
+    )
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Resolve ``auto``; refuse a GPU that torch does not see.
+
+    Raises:
+        ConfigError: If the device is not there.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(wanted)
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if count <= (device.index or 0):
+            raise ConfigError(
+                f"--device {wanted}: torch sees {count} GPUs here; use --device cpu or auto, or "
+                "install a torch build for this GPU"
+            )
+    return device
+
+
+def seed_everything(config: ServerConfig) -> None:
+    """Seed Python, NumPy and torch, and pin what would make results depend on the machine's load."""
+    random.seed(config.seed)
+    np.random.seed(config.seed)  # noqa: NPY002  plug-ins may use the global generator
+    torch.manual_seed(config.seed)
+    torch.set_num_threads(config.torch_threads)
+    if config.deterministic:
+        torch.use_deterministic_algorithms(mode=True)
+
+
+def learner_state(contents: CheckpointContents) -> LearnerState:
+    """The learner's part of a checkpoint."""
+    return LearnerState(
+        model=_tensors(contents, MODEL),
+        optimizer=_tensors(contents, OPTIMIZER),
+        counters=contents.documents[STATE][LEARNER],
+    )
+
+
+def _tensors(contents: CheckpointContents, stem: str) -> dict[str, torch.Tensor]:
+    arrays = contents.tensors.get(stem, {})
+    return {name: torch.as_tensor(array) for name, array in arrays.items()}
+
+
+def _take_over(learner: Learner, contents: CheckpointContents, restore: str) -> None:
+    learner.load_state(learner_state(contents), restore)
+    finished = learner.finished() if restore == RESTORE_ALL else None
+    if finished is not None:
+        raise ConfigError(
+            f"--algo.restore all continues the counters, and the checkpoint at step "
+            f"{contents.step} already meets the budget ({finished}); raise "
+            "--algo.total-timesteps, or take only the weights with --algo.restore model"
+        )

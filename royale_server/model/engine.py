@@ -1,0 +1,285 @@
+"""Carries out what the scheduler commands on tensors: infer, learn, snapshot.
+
+Runs on the model thread, one job at a time and in order: the model lock of the design, by
+construction. Gathers the observations of a batch straight from the received messages into the
+next cells of rollout storage (the one copy), infers on that block, and writes the policy's step
+state beside it. Never touches a socket, a file or the scheduler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithms.base import Learner, LearnerState, Policy
+from algorithms.errors import LearnAborted
+from algorithms.noise import Noise
+from algorithms.storage import RolloutStorage, contiguous
+from royale_client.wire.messages import Step
+from royale_server.scheduler import Bootstrap, Bridge, Effect, Infer, InferItem, Learn, Record
+
+Array: TypeAlias = npt.NDArray[Any]
+Arrays: TypeAlias = tuple[Array, ...]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+ProgressReport: TypeAlias = Callable[[int, int, dict[str, float]], None]
+
+VALUE = "value"
+"""The step-state entry that holds V(s); policies without one get no bootstraps."""
+
+VALUES_BATCH = 512
+"""Final observations collected before their values are computed; bounds the memory they hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The answers of one batch."""
+
+    batch: Infer
+    actions: tuple[Arrays, ...]
+    """For each item one array per action leaf, rows in the order of ``item.rows``."""
+    policy_version: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The outcome of one learn step."""
+
+    metrics: dict[str, float]
+    policy_version: int
+    global_step: int
+    frames_wanted: int | None
+    finished: str | None
+    """Why the algorithm is done, or None."""
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A copy of the learner's state, safe to write while training goes on."""
+
+    state: LearnerState
+    policy_version: int
+    global_step: int
+
+
+class Engine:
+    """Policy, learner and storage of one run.
+
+    Args:
+        policy: The network; acts and values.
+        learner: Trains it.
+        storage: Cells as the scheduler's ledger numbers them.
+    """
+
+    def __init__(self, policy: Policy, learner: Learner, storage: RolloutStorage) -> None:
+        self.policy = policy
+        self.learner = learner
+        self.storage = storage
+        self._keys = np.zeros(0, np.uint64)
+        self._has_values = VALUE in storage.step_state
+        self._unvalued: list[tuple[IntArray, Arrays]] = []
+        self._num_unvalued = 0
+
+    def add_slots(self, keys: npt.NDArray[np.uint64]) -> None:
+        """Take the noise keys of new slots, in the order the ledger numbered them."""
+        self._keys = np.concatenate([self._keys, keys])
+
+    # --- jobs ---------------------------------------------------------------------------
+
+    def infer(self, batch: Infer) -> Inferred:
+        """Infer one batch and keep its learner rows in their cells."""
+        started = time.perf_counter()
+        self._apply(batch.effects)
+        noise = self._noise(batch.items)
+        index = contiguous(batch.cells)
+        if len(batch.cells):
+            self.storage.assign(batch.cells, batch.cell_slots, batch.ordinals)
+        if isinstance(index, slice) and len(batch.cells) == len(noise):
+            actions = self._infer_in_place(batch, index, noise)
+        else:
+            actions = self._infer_mixed(batch, noise)
+        answers = _split(actions, [len(item.rows) for item in batch.items])
+        duration_s = time.perf_counter() - started
+        return Inferred(batch, answers, self.learner.policy_version, duration_s)
+
+    def learn(
+        self,
+        command: Learn,
+        *,
+        returns: Sequence[float],
+        discards: Mapping[str, int],
+        should_abort: Callable[[], bool],
+        progress: ProgressReport,
+    ) -> Learned:
+        """Run one learn step on exactly the commanded cells.
+
+        Args:
+            command: The cells, and what is still to be written to them.
+            returns: Returns of the training episodes that ended in this iteration.
+            discards: Frames given up in this iteration, by reason.
+            should_abort: Polled between minibatches.
+            progress: Called after each epoch.
+
+        Raises:
+            LearnAborted: If ``should_abort`` said so; weights are as before the step.
+        """
+        started = time.perf_counter()
+        self._apply(command.effects)
+        self._compute_values()
+        learner = self.learner
+        step_before = learner.global_step
+        learner.feedback(command.cells)
+        for reason, count in discards.items():
+            learner.discard_feedback(count, reason)
+        learner.episodes_finished(np.asarray(returns, np.float64))
+        try:
+            metrics = learner.learn(
+                self.storage, command.cells, should_abort=should_abort, progress=progress
+            )
+        except LearnAborted:
+            learner.global_step = step_before  # a checkpoint now is that of the last learn step
+            raise
+        return Learned(
+            metrics=metrics,
+            policy_version=learner.policy_version,
+            global_step=learner.global_step,
+            frames_wanted=learner.frames_wanted(),
+            finished=learner.finished(),
+            duration_s=time.perf_counter() - started,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Copy the learner's state."""
+        learner = self.learner
+        return Snapshot(learner.state(), learner.policy_version, learner.global_step)
+
+    # --- inference ----------------------------------------------------------------------
+
+    def _infer_in_place(self, batch: Infer, cells: slice, noise: Noise) -> Arrays:
+        """Every row is the learner's and the cells follow each other: gather and infer there."""
+        storage = self.storage
+        block = tuple(leaf[cells] for leaf in storage.observations)
+        masks = None if storage.mask_size is None else np.empty((len(noise), storage.mask_size), "?")
+        at = 0
+        for item in batch.items:
+            step: Step = item.request.payload
+            stop = at + len(item.rows)
+            for target, rows in zip(block, step.observations, strict=True):
+                target[at:stop] = rows
+            if masks is not None:
+                masks[at:stop] = step.masks
+            at = stop
+        if masks is not None:
+            storage.write_masks(batch.cells, masks)
+        inference = self.policy.act(block, masks, noise, deterministic=False)
+        storage.write_step_state(batch.cells, inference.step_state)
+        return inference.actions
+
+    def _infer_mixed(self, batch: Infer, noise: Noise) -> Arrays:
+        """Some rows have no cell, or the cells are scattered: gather aside, then copy."""
+        steps: list[Step] = [item.request.payload for item in batch.items]
+        has_cell = np.concatenate([item.learner for item in batch.items])
+        columns = zip(*(step.observations for step in steps), strict=True)
+        observations = tuple(_finite(np.concatenate(leaves)) for leaves in columns)
+        masks = None
+        if self.storage.mask_size is not None:
+            masks = np.concatenate([np.asarray(step.masks) for step in steps])
+        inference = self.policy.act(
+            observations, masks, noise, deterministic=batch.evaluation
+        )
+        if len(batch.cells):
+            for target, rows in zip(self.storage.observations, observations, strict=True):
+                target[batch.cells] = rows[has_cell]
+            if masks is not None:
+                self.storage.write_masks(batch.cells, masks[has_cell])
+            kept = {name: rows[has_cell] for name, rows in inference.step_state.items()}
+            self.storage.write_step_state(batch.cells, kept)
+        return inference.actions
+
+    def _noise(self, items: Sequence[InferItem]) -> Noise:
+        slots = _joined([item.slots for item in items])
+        episodes = _joined([item.episodes for item in items]).view(np.uint64)
+        steps = _joined([item.steps for item in items]).view(np.uint64)
+        return Noise(self._keys[slots], episodes, steps)
+
+    # --- effects ------------------------------------------------------------------------
+
+    def _apply(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Record():
+                    self._record(effect)
+                case Bridge(cells=cells, successors=successors):
+                    if self._has_values:
+                        values = self.storage.step_state[VALUE][successors]
+                        self.storage.set_bootstrap(cells, values)
+                case Bootstrap(request=request, rows=rows, cells=cells):
+                    places = np.searchsorted(np.flatnonzero(request.asks), rows)
+                    self._value_later(cells, request.payload.observations, places)
+
+    def _record(self, effect: Record) -> None:
+        step: Step = effect.request.payload
+        assert step.rewards is not None
+        assert step.terminated is not None
+        assert step.truncated is not None
+        self.storage.add_rewards(effect.cells, step.rewards[effect.rows])
+        if not effect.request.ended.any():
+            return
+        rows = effect.rows[effect.finished]
+        cells = effect.cells[effect.finished]
+        terminated, truncated = step.terminated[rows], step.truncated[rows]
+        self.storage.finish(cells, terminated, truncated)
+        cut_off = truncated & ~terminated
+        if cut_off.any():
+            assert step.final_observations is not None
+            places = np.searchsorted(np.flatnonzero(effect.request.ended), rows[cut_off])
+            self._value_later(cells[cut_off], step.final_observations, places)
+
+    def _value_later(self, cells: IntArray, observations: Arrays, places: IntArray) -> None:
+        """Keep copies of these observations until their values are computed, in batches."""
+        if not self._has_values:
+            return
+        self._unvalued.append((cells, tuple(leaf[places] for leaf in observations)))
+        self._num_unvalued += len(cells)
+        if self._num_unvalued >= VALUES_BATCH:
+            self._compute_values()
+
+    def _compute_values(self) -> None:
+        """Value the waiting observations, by the version that collected (it has not changed)."""
+        if not self._unvalued:
+            return
+        cells = np.concatenate([cells for cells, _ in self._unvalued])
+        columns = zip(*(leaves for _, leaves in self._unvalued), strict=True)
+        values = self.policy.values(tuple(np.concatenate(leaves) for leaves in columns))
+        self.storage.set_bootstrap(cells, values)
+        self._unvalued.clear()
+        self._num_unvalued = 0
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _split(actions: Arrays, sizes: Sequence[int]) -> tuple[Arrays, ...]:
+    answers = []
+    at = 0
+    for size in sizes:
+        answers.append(tuple(leaf[at : at + size] for leaf in actions))
+        at += size
+    return tuple(answers)
+
+
+def _finite(rows: Array) -> Array:
+    """Replace what is not a number in rows that have no cell: the network must still answer.
+
+    Rows with a cell were found finite on arrival.
+    """
+    if rows.dtype.kind == "f":
+        np.nan_to_num(rows, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+    return rows

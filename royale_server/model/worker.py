@@ -1,0 +1,96 @@
+"""One thread that runs jobs one at a time, in the order they were submitted.
+
+Knows nothing of what the jobs do. Results go back through a ``deliver`` function, which hands
+a callback to the thread that submitted (an event loop, as a rule).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Callback: TypeAlias = Callable[[], None]
+
+
+class ModelWorker(Protocol):
+    """Runs jobs in order and calls back with their results, on the submitter's thread."""
+
+    def submit(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Run ``job`` after all jobs submitted before it; then ``done`` or ``failed``."""
+
+
+def _outcome(
+    job: Callable[[], T], done: Callable[[T], None], failed: Callable[[BaseException], None]
+) -> Callback:
+    """Run a job; return what is to be called on the submitter's thread."""
+    try:
+        result = job()
+    except BaseException as error:  # noqa: BLE001  the submitter decides what is fatal
+        caught = error
+        return lambda: failed(caught)
+    return lambda: done(result)
+
+
+class ModelThread:
+    """A worker with a thread of its own.
+
+    Args:
+        deliver: Hands a callback to the submitting thread; must be thread-safe.
+    """
+
+    def __init__(self, deliver: Callable[[Callback], None]) -> None:
+        self._deliver = deliver
+        self._jobs: SimpleQueue[Callable[[], Callback] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="royale-model", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """See `ModelWorker.submit`."""
+        self._jobs.put(lambda: _outcome(job, done, failed))
+
+    def close(self, timeout_s: float) -> bool:
+        """Stop after the jobs already submitted. Returns whether the thread ended in time."""
+        self._jobs.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._deliver(job())
+
+
+class InlineWorker:
+    """A worker without a thread: the owner runs the jobs by calling `run_pending`."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Callable[[], Callback]] = deque()
+
+    def submit(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """See `ModelWorker.submit`."""
+        self._jobs.append(lambda: _outcome(job, done, failed))
+
+    def run_pending(self) -> bool:
+        """Run one job and its callback. Returns False if there was none."""
+        if not self._jobs:
+            return False
+        self._jobs.popleft()()()
+        return True

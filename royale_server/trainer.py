@@ -1,0 +1,431 @@
+"""The run: iterations, rows, checkpoints, and how it ends.
+
+Runs on the I/O thread and listens to the hub. Decides when to save and when to stop; the writer
+thread writes, the model thread learns. Never blocks, never touches a socket.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from algorithms.errors import LearnAborted
+from algorithms.spaces import Spaces
+from checkpoints import CheckpointContents
+from royale_client.wire.errors import RoyaleError
+from royale_client.wire.messages import Hello
+from royale_client.wire.spaces import to_data
+from royale_server.config import ServerConfig
+from royale_server.endpoint.connection import Peer
+from royale_server.endpoint.hub import Hub
+from royale_server.exit_codes import ExitCode
+from royale_server.iteration import IterationClock, metrics_row
+from royale_server.model.build import LEARNER, MODEL, OPTIMIZER, STATE, Built, Components, build
+from royale_server.model.engine import Inferred, Learned, Snapshot
+from royale_server.model.worker import ModelWorker
+from royale_server.monitoring.console import Console
+from royale_server.run.writer import Writer
+from royale_server.scheduler import Group, Learn, Role, Scheduler
+
+logger = logging.getLogger(__name__)
+
+LEARN_GRACE_S = 30.0
+"""How long a stop waits for a learn step before it is undone."""
+
+
+class End(enum.Enum):
+    """Why a run ends: what clients are told, and the exit code if a checkpoint was written."""
+
+    FINISHED = ("finished", ExitCode.FINISHED)
+    IDLE = ("finished", ExitCode.FINISHED)
+    OPERATOR = ("stopping", ExitCode.FINISHED)
+    TERMINATED = ("stopping", ExitCode.TERMINATED)
+    HALTED = ("halted", ExitCode.REFUSED)
+    CRASHED = ("stopping", ExitCode.CRASHED)
+
+    def __init__(self, stop_reason: str, code: ExitCode) -> None:
+        self.stop_reason = stop_reason
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where an attempt begins."""
+
+    attempt: int
+    resumed: CheckpointContents | None = None
+    warm_start: CheckpointContents | None = None
+    facts: Mapping[str, Any] | None = None
+    """Digests that go into every checkpoint's manifest."""
+
+
+class Trainer:
+    """One attempt of one run.
+
+    Args:
+        config: Settings of the server.
+        components: Classes of policy and algorithm.
+        start: Fresh, resumed or warm-started.
+        model: Runs the engine's jobs.
+        writer: Writes rows and checkpoints.
+        console: Shows the run to a person.
+        clock: Monotonic seconds.
+        post: Hands a callback from another thread to this one.
+        on_end: Called once, when everything is written and clients are told.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: ServerConfig,
+        components: Components,
+        start: Start,
+        model: ModelWorker,
+        writer: Writer,
+        console: Console,
+        clock: Callable[[], float],
+        post: Callable[[Callable[[], None]], None],
+        on_end: Callable[[ExitCode], None],
+    ) -> None:
+        self._config = config
+        self._components = components
+        self._start = start
+        self._model = model
+        self._writer = writer
+        self._console = console
+        self._clock = clock
+        self._post = post
+        self._on_end = on_end
+        self._abort = threading.Event()
+        self._end: End | None = None
+        self._end_message = ""
+        self._stop_deadline: float | None = None
+        self._is_learning = False
+        self._is_closing = False
+        self._built: Built | None = None
+        self._spaces: Spaces | None = None
+        self._saved_step: int | None = None
+        self._save_error: BaseException | None = None
+        self._step = 0
+        self._iteration = 0
+        self._env_steps_before = 0
+        self._returns: list[float] = []
+        self._lengths: list[int] = []
+        self._discards_told: Counter[str] = Counter()
+        self._iteration_clock = IterationClock(clock())
+        self._idle_since: float | None = None
+        self._had_clients = False
+        self.hub: Hub | None = None
+        """Set by the assembly before the first connection."""
+
+    @property
+    def _hub(self) -> Hub:
+        assert self.hub is not None, "the hub is joined before the first event"
+        return self.hub
+
+    # --- beginning ------------------------------------------------------------------------
+
+    def spaces_known(self, spaces: Spaces) -> None:
+        """Build the engine for these spaces; clients wait in the lobby until it is there."""
+        self._spaces = spaces
+        job = partial(
+            build,
+            self._config,
+            self._components,
+            spaces,
+            resumed=self._start.resumed,
+            warm_start=self._start.warm_start,
+        )
+        self._model.submit(job, self._engine_built, self._build_refused)
+
+    def _engine_built(self, built: Built) -> None:
+        if self._is_closing:
+            return
+        self._built = built
+        self._step = built.global_step
+        if self._start.resumed is not None:
+            self._continue(self._start.resumed)
+        scheduler = Scheduler(self._config.scheduler(), target=built.frames_wanted)
+        scheduler.ledger.version = built.policy_version
+        self._iteration_clock.opened(self._clock())
+        self._console.built(device=built.device, frames_wanted=built.frames_wanted)
+        self._hub.attach(built.engine, scheduler)
+        if self._end is not None:
+            self._save_and_end()
+
+    def _continue(self, contents: CheckpointContents) -> None:
+        run = contents.documents[STATE]["run"]
+        self._iteration = run["iteration"]
+        self._env_steps_before = run["env_steps"]
+        self._saved_step = contents.step
+        self.event("resumed", f"resumed from step {contents.step}", step=contents.step)
+
+    def _build_refused(self, error: BaseException) -> None:
+        """The policy, a checkpoint or the device does not fit: refuse the run, with its reason."""
+        if not isinstance(error, RoyaleError):
+            self.failed(error)
+            return
+        logger.error("%s", error)
+        self._hub.refuse_lobby(f"the server cannot train this environment: {error}")
+        self._end, self._end_message = End.HALTED, str(error)
+        self._finish(ExitCode.REFUSED)
+
+    # --- what the hub tells -----------------------------------------------------------------
+
+    def client_joined(self, peer: Peer, hello: Hello) -> None:
+        """See `Listener`."""
+        self._had_clients = True
+        self._idle_since = None
+        text = f"client {peer.name} joined with {sum(hello.groups)} environments of {hello.env_id}"
+        self.event("joined", text, client=peer.name, slots=sum(hello.groups), host=hello.host)
+        self._console.client_joined(peer.name, hello.env_id, sum(hello.groups), peer.connection.address)
+        missing = self._hub.missing_clients()
+        if missing:
+            self._console.waiting_for_clients(missing)
+
+    def client_left(self, peer: Peer, why: str) -> None:
+        """See `Listener`."""
+        self.event("left", f"client {peer.name} left: {why}", client=peer.name)
+        self._console.client_left(peer.name, why)
+        if self._hub.num_members == 0:
+            self._idle_since = self._clock()
+            self._console.all_clients_gone(self._config.exit_when_idle)
+
+    def episodes_ended(self, rows: list[dict[str, Any]], *, evaluation: bool) -> None:
+        """See `Listener`. An episode belongs to the iteration in which it ended."""
+        iteration = self._iteration + 1 + self._is_learning
+        kind = "eval" if evaluation else "train"
+        for row in rows:
+            row.update(iteration=iteration, attempt=self._start.attempt, kind=kind)
+        self._writer.episodes(rows)
+        if not evaluation:
+            self._returns.extend(row["return"] for row in rows)
+            self._lengths.extend(row["length"] for row in rows)
+
+    def inferred(self, result: Inferred) -> None:
+        """See `Listener`."""
+        self._iteration_clock.inferred(result.duration_s, sum(len(i.rows) for i in result.batch.items))
+
+    def event(self, kind: str, message: str, **facts: Any) -> None:
+        """See `Listener`."""
+        self._writer.event({"kind": kind, "message": message, "attempt": self._start.attempt, **facts})
+
+    def queue_waiting(self, groups: list[Group], since: float) -> None:
+        """See `Listener`."""
+        self._console.queue_waiting(groups, waited_s=self._clock() - since, now=self._clock(),
+                                    missing_clients=self._hub.missing_clients())
+
+    def must_stop(self, message: str) -> None:
+        """See `Listener`."""
+        logger.error("%s", message)
+        self.stop(End.HALTED, message)
+
+    def failed(self, error: BaseException) -> None:
+        """The model thread raised: nothing is saved, since the learner may be half changed."""
+        logger.error("the model thread failed: %s", error, exc_info=error)
+        self.event("crashed", f"{type(error).__name__}: {error}")
+        self._end, self._end_message = End.CRASHED, str(error)
+        self._finish(ExitCode.CRASHED)
+
+    # --- learning -----------------------------------------------------------------------------
+
+    def learn_due(self, command: Learn) -> None:
+        """See `Listener`."""
+        assert self._built is not None
+        self._is_learning = True
+        returns, lengths = self._returns, self._lengths
+        self._returns, self._lengths = [], []
+        now = self._clock()
+        self._iteration_clock.closed(now)
+        collected = len(command.cells)
+        self._console.collected(collected, self._iteration_clock.collect_s(now))
+        job = partial(
+            self._built.engine.learn,
+            command,
+            returns=returns,
+            discards=self._new_discards(),
+            should_abort=self._abort.is_set,
+            progress=self._progress,
+        )
+        self._model.submit(
+            job, partial(self._learned, collected, returns, lengths), self._learn_failed
+        )
+
+    def _new_discards(self) -> dict[str, int]:
+        """Frames given up since the last learn step, by reason."""
+        given_up = {d.value: n for d, n in self._hub.scheduler.ledger.given_up.items()}
+        fresh = {reason: n - self._discards_told[reason] for reason, n in given_up.items()}
+        self._discards_told = Counter(given_up)
+        return {reason: n for reason, n in fresh.items() if n}
+
+    def _progress(self, epoch: int, epochs: int, metrics: dict[str, float]) -> None:
+        """On the model thread: hand the line over."""
+        self._post(lambda: self._console.epoch(epoch, epochs, metrics))
+
+    def _learned(
+        self, collected: int, returns: list[float], lengths: list[int], result: Learned
+    ) -> None:
+        self._is_learning = False
+        self._iteration += 1
+        self._step = result.global_step
+        hub = self._hub
+        row = metrics_row(
+            iteration=self._iteration,
+            attempt=self._start.attempt,
+            result=result,
+            collected=collected,
+            returns=returns,
+            lengths=lengths,
+            env_steps=self._env_steps_before + hub.scheduler.ledger.env_steps_total,
+            ledger=hub.scheduler.ledger,
+            clients=hub.num_members,
+            clock=self._iteration_clock,
+            now=self._clock(),
+        )
+        self._writer.metrics(row, result.global_step)
+        self._console.iteration(row)
+        hub.expected_learn_s = result.duration_s
+        reason = self._reached_limit(result)
+        if reason is not None and self._end is None:
+            self._end, self._end_message = End.FINISHED, reason
+        if self._end is not None:
+            self._save_and_end()
+            return
+        if self._built is not None and self._built.saves:
+            if self._iteration % self._config.save_every == 0:
+                self._save(lambda: None)
+        self._iteration_clock.opened(self._clock())
+        hub.learned(version=result.policy_version, target=result.frames_wanted)
+
+    def _reached_limit(self, result: Learned) -> str | None:
+        until = self._config.until_timesteps
+        if until is None:
+            return result.finished
+        if result.global_step >= until:
+            return f"{result.global_step} of {until} frames collected"
+        return None
+
+    def _learn_failed(self, error: BaseException) -> None:
+        if isinstance(error, LearnAborted):
+            self._is_learning = False
+            logger.warning("the learn step was given up; the checkpoint is that of the one before")
+            self._save_and_end()
+            return
+        self.failed(error)
+
+    # --- stopping ---------------------------------------------------------------------------
+
+    def stop(self, end: End, message: str) -> None:
+        """End the run with a checkpoint; a learn step under way is waited for, then undone.
+
+        Calling it again while a learn step is waited for gives up waiting.
+        """
+        if self._end is not None:
+            self._abort.set()
+            return
+        self._end, self._end_message = end, message
+        self.event("stopping", message)
+        self._console.stopping(message, learning=self._is_learning)
+        if self._is_learning:
+            self._stop_deadline = self._clock() + LEARN_GRACE_S
+        else:
+            self._save_and_end()
+
+    def tick(self) -> None:
+        """Do what is due by time alone. Call it about ten times a second."""
+        now = self._clock()
+        if self._stop_deadline is not None and now >= self._stop_deadline:
+            self._abort.set()
+        idle_limit = self._config.exit_when_idle
+        if idle_limit is None or self._idle_since is None or self._end is not None:
+            return
+        if now - self._idle_since >= idle_limit:
+            self.stop(End.IDLE, f"no clients for {idle_limit:g} s")
+
+    def _save_and_end(self) -> None:
+        self._is_closing = True
+        built = self._built
+        can_save = built is not None and built.saves and self._step > 0
+        if can_save and self._saved_step != self._step:
+            self._save(self._conclude)
+        else:
+            self._conclude()
+
+    def _save(self, then: Callable[[], None]) -> None:
+        """Copy the learner's state on the model thread, write it on the writer thread."""
+        assert self._built is not None
+        self._model.submit(
+            self._built.engine.snapshot, partial(self._write_checkpoint, then), self.failed
+        )
+
+    def _write_checkpoint(self, then: Callable[[], None], snapshot: Snapshot) -> None:
+        contents = self._contents(snapshot)
+
+        def written(result: Any) -> None:
+            self._post(partial(self._checkpoint_written, contents.step, result, then))
+
+        self._writer.checkpoint(contents, written)
+
+    def _checkpoint_written(self, step: int, result: Any, then: Callable[[], None]) -> None:
+        if isinstance(result, BaseException):
+            self._save_error = result
+            logger.error("the checkpoint of step %d could not be written: %s", step, result)
+            self.event("checkpoint_failed", str(result), step=step)
+        else:
+            self._save_error = None
+            self._saved_step = step
+            self._console.checkpoint_saved(step, result)
+        then()
+
+    def _contents(self, snapshot: Snapshot) -> CheckpointContents:
+        assert self._spaces is not None
+        ledger = self._hub.scheduler.ledger
+        spaces = {
+            "observation": to_data(self._spaces.observation),
+            "action": to_data(self._spaces.action),
+            "masks": self._spaces.masks,
+        }
+        run = {
+            "iteration": self._iteration,
+            "env_steps": self._env_steps_before + ledger.env_steps_total,
+            "attempt": self._start.attempt,
+        }
+        return CheckpointContents(
+            step=snapshot.global_step,
+            tensors={MODEL: snapshot.state.model, OPTIMIZER: snapshot.state.optimizer},
+            documents={
+                STATE: {LEARNER: snapshot.state.counters, "run": run, "spaces": spaces},
+                "rng": {"seed": self._config.seed, "policy_version": snapshot.policy_version},
+            },
+            facts={**(self._start.facts or {}), "metrics_row": self._iteration},
+        )
+
+    def _conclude(self) -> None:
+        assert self._end is not None
+        code = self._end.code
+        if self._save_error is not None:
+            code = ExitCode.CRASHED
+        elif self._end in (End.OPERATOR, End.TERMINATED) and not self._saved_by_this_attempt():
+            code = ExitCode.INTERRUPTED
+        self._finish(code)
+
+    def _saved_by_this_attempt(self) -> bool:
+        resumed = self._start.resumed
+        return self._saved_step is not None and (
+            resumed is None or self._saved_step != resumed.step
+        )
+
+    def _finish(self, code: ExitCode) -> None:
+        self._is_closing = True
+        assert self._end is not None
+        self.event("ended", self._end_message, exit_code=int(code), reason=self._end.name.lower())
+        self._hub.stop(self._end.stop_reason, self._end_message)
+        self._console.ended(self._end_message, code=code, saved_step=self._saved_step,
+                            step=self._step)
+        self._on_end(code)
