@@ -30,13 +30,13 @@ from checkpoints.errors import (
     CheckpointNotFoundError,
     CheckpointWriteError,
 )
+from checkpoints.listing import CheckpointEntry, Skipped, list_checkpoints, list_steps, newest
 from checkpoints.manifest import FORMAT_VERSION, FileRecord, Manifest, read_manifest, verify
-from checkpoints.newest import CheckpointEntry, Skipped, list_checkpoints, list_steps, newest
 from checkpoints.retention import prune, remove_unfinished
 
 if TYPE_CHECKING:
-    from checkpoints.load import load
-    from checkpoints.save import SaveResult, check_saveable, save
+    from checkpoints.loading import load
+    from checkpoints.saving import SaveResult, check_saveable, save
     from checkpoints.tensors import copy_contents
 
 __all__ = [
@@ -67,11 +67,11 @@ __all__ = [
 ]
 
 _NEEDS_TORCH = {
-    "SaveResult": "checkpoints.save",
-    "check_saveable": "checkpoints.save",
+    "SaveResult": "checkpoints.saving",
+    "check_saveable": "checkpoints.saving",
     "copy_contents": "checkpoints.tensors",
-    "load": "checkpoints.load",
-    "save": "checkpoints.save",
+    "load": "checkpoints.loading",
+    "save": "checkpoints.saving",
 }
 
 

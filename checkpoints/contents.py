@@ -11,7 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    Array: TypeAlias = torch.Tensor | np.ndarray[Any, Any]
+Array: TypeAlias = "torch.Tensor | np.ndarray[Any, Any]"
+"""One array; torch is named in text only, since this module does not import it."""
 
 Tensors: TypeAlias = "Mapping[str, Array]"
 """Named arrays of one file. Saved from torch or NumPy, loaded as torch tensors on the CPU."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from royale_client.wire.errors import RoyaleError
 
 if TYPE_CHECKING:
-    from checkpoints.newest import Skipped
+    from checkpoints.listing import Skipped
 
 
 class CheckpointError(RoyaleError):

@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from checkpoints.errors import CheckpointError
+from checkpoints.listing import CheckpointEntry, list_checkpoints
 from checkpoints.manifest import verify
-from checkpoints.newest import CheckpointEntry, list_checkpoints
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from checkpoints.contents import CheckpointContents, Tensors
 from checkpoints.documents import Document, DocumentError, decode
 from checkpoints.errors import CheckpointCorruptError, CheckpointNotFoundError
+from checkpoints.listing import list_checkpoints
 from checkpoints.manifest import (
     DOCUMENT_SUFFIX,
     TENSOR_SUFFIX,
@@ -17,7 +18,6 @@ from checkpoints.manifest import (
     check_sizes,
     read_manifest,
 )
-from checkpoints.newest import list_checkpoints
 from checkpoints.tensors import TensorFileError, parse
 
 
