@@ -6,7 +6,6 @@ episode ends.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from royale_client.driver import BoolArray, FloatArray
-from royale_client.wire.episodes import EpisodeMetric, clean_record
-
-logger = logging.getLogger(__name__)
 
 
 class EpisodeTracker:
@@ -24,19 +20,14 @@ class EpisodeTracker:
 
     Args:
         rows: Number of slots.
-        metrics: What episode records may carry beside return, length and time.
         clock: Monotonic time in seconds.
     """
 
-    def __init__(
-        self, rows: int, metrics: Sequence[EpisodeMetric], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, rows: int, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._declared = tuple(metrics)
         self.returns: FloatArray = np.zeros(rows)
         self.lengths: npt.NDArray[np.int64] = np.zeros(rows, np.int64)
         self._started_s: FloatArray = np.full(rows, clock())
-        self._warned: set[str] = set()
 
     def begin_all(self) -> None:
         """Start an episode in every slot."""
@@ -56,34 +47,21 @@ class EpisodeTracker:
 
         Args:
             rows: Indices of the ended rows, shape ``[e]``.
-            metrics: Where each row's declared metrics are looked up, in the order of ``rows``.
-
-        Returns:
-            Records without those whose return is no finite number; metrics that are no numbers are
-            left out, with one warning per name.
+            metrics: Where each row's declared metrics are looked up, in the order of ``rows``; the
+                session takes what is declared and can travel.
         """
         now_s = self._clock()
-        records = [
-            self._record(row, now_s, found)
+        records = tuple(
+            {
+                "row": row,
+                "return": float(self.returns[row]),
+                "length": int(self.lengths[row]),
+                "time_s": now_s - float(self._started_s[row]),
+                "metrics": found,
+            }
             for row, found in zip(rows.tolist(), metrics, strict=True)
-        ]
+        )
         self.returns[rows] = 0.0
         self.lengths[rows] = 0
         self._started_s[rows] = now_s
-        return tuple(record for record in records if record is not None)
-
-    def _record(self, row: int, now_s: float, metrics: Mapping[Any, Any]) -> dict[str, Any] | None:
-        raw = {
-            "row": row,
-            "return": float(self.returns[row]),
-            "length": int(self.lengths[row]),
-            "time_s": now_s - float(self._started_s[row]),
-            "metrics": metrics,
-        }
-        record, problems = clean_record(raw, self._declared)
-        kept = {} if record is None else record["metrics"]
-        dropped = {m.name for m in self._declared if m.name in metrics and m.name not in kept}
-        if problems and not (dropped or {""}) <= self._warned:
-            self._warned |= dropped or {""}
-            logger.warning("slot %d: %s (said once per metric)", row, "; ".join(problems))
-        return record
+        return records

@@ -87,7 +87,7 @@ class GymnasiumDriver:
         self._masks, self._mask_method = self._find_masks(action_mask)
         info_masks = None if self._mask_method is not None else self._masks
         self._rule = make_autoreset(mode, env, self.observation_space, info_masks)
-        self._episodes = EpisodeTracker(self.num_slots, self.episode_metrics, clock)
+        self._episodes = EpisodeTracker(self.num_slots, clock)
         self._metrics = MetricReader(self.episode_metrics)
         self._watch = NonFiniteWatch(self.observation_space, self.num_slots)
         self._observations: Leaves = ()

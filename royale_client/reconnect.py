@@ -1,12 +1,13 @@
 """When to try again: delays between connection attempts, as pure functions of the attempt number.
 
 A thousand clients that lose one server must not come back in the same instant, so every delay is
-drawn from the whole range between zero and a growing limit. This module never sleeps, reads no
-clock and holds no random state of its own.
+drawn from the whole range between zero and a growing limit. Nothing here sleeps, reads a clock or
+holds random state.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,13 +52,68 @@ class Backoff:
         """
         return uniform() * self.limit_s(attempt)
 
-    def attempt_after(self, attempt: int, connected_s: float) -> int:
-        """Return the number of the next attempt once a connection of ``connected_s`` was lost."""
-        return 1 if connected_s >= self.stable_s else attempt + 1
-
 
 FIRST_CONTACT = Backoff(base_s=0.25, factor=2.0, cap_s=2.0)
 """Waiting for a server that has not started yet: a refusal there costs nobody anything."""
 
 AFTER_LOSS = Backoff()
 """Coming back to a server that was lost together with everybody else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a client goes on trying."""
+
+    connect_timeout_s: float = 30.0
+    """Seconds to wait for a server that has not started yet."""
+    budget_s: float = 120.0
+    """Seconds to try after a connection was lost; 0 does not try at all."""
+    for_ever: bool = False
+    """Never give up, and wait for the next run after the server has stopped."""
+
+
+class Retries:
+    """Decides after every failure how long to pause, or that it is time to give up.
+
+    Args:
+        patience: How long to go on.
+        uniform: Returns a number in [0, 1).
+        now_s: Monotonic time of the first attempt.
+    """
+
+    def __init__(self, patience: Patience, uniform: Callable[[], float], now_s: float) -> None:
+        self._patience = patience
+        self._uniform = uniform
+        self._backoff = FIRST_CONTACT
+        self._attempt = 0
+        self._connected_s: float | None = None
+        self._give_up_s = self._end(now_s, patience.connect_timeout_s)
+
+    def connected(self, now_s: float) -> None:
+        """Note that a connection was made."""
+        self._connected_s = now_s
+
+    def wait_for_next_run(self) -> None:
+        """Start afresh without an end, after the server stopped in order."""
+        self._backoff, self._attempt = AFTER_LOSS, 0
+        self._connected_s, self._give_up_s = None, math.inf
+
+    def next_pause_s(self, now_s: float) -> float | None:
+        """Return the pause before the next attempt, or None to give up.
+
+        To be called once after every failed attempt and every lost connection.
+        """
+        if self._connected_s is not None:
+            lasted_s = now_s - self._connected_s
+            if self._backoff is FIRST_CONTACT or lasted_s >= self._backoff.stable_s:
+                self._attempt = 0
+                self._give_up_s = self._end(now_s, self._patience.budget_s)
+            self._backoff, self._connected_s = AFTER_LOSS, None
+        left_s = self._give_up_s - now_s
+        if left_s <= 0:
+            return None
+        self._attempt += 1
+        return min(left_s, self._backoff.delay_s(self._attempt, self._uniform))
+
+    def _end(self, now_s: float, span_s: float) -> float:
+        return math.inf if self._patience.for_ever else now_s + span_s

@@ -1,8 +1,8 @@
-"""Where the time of a client goes: environment, waiting for actions, the rest.
+"""Where the time of a client goes: environment, waiting for actions, the rest; and why it waits.
 
 Everything is counted per request and in durations; wall-clock times of two machines are never
 compared. Percentiles come from the newest 4,096 requests. This module never reads a clock itself
-and writes nothing: `Timings.summary` returns the line, its caller decides when.
+and writes nothing: it returns lines, its caller logs them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from royale_client.wire.messages import Busy
+
 _WINDOW: Final = 4096
+_NOTE_INTERVAL_S: Final = 5.0
+_SILENCE_S: Final = 10.0
+_PHASES: Final = {"learn": "learning", "collect": "collecting", "infer": "computing actions"}
 
 
 class DurationWindow:
@@ -128,3 +133,34 @@ class Timings:
             mean = span.return_sum / span.episodes
             parts.append(f"{span.episodes:,} episodes, mean return {mean:.4g}")
         return "; ".join(parts)
+
+
+class WaitingNote:
+    """Says at most every few seconds what the client waits for."""
+
+    def __init__(self) -> None:
+        self._last_s = -np.inf
+
+    def busy(self, busy: Busy, now_s: float) -> str | None:
+        """Return what the server said about itself, or None if something was said just now."""
+        phase = _PHASES.get(busy.phase, busy.phase)
+        expected = "" if busy.expected_s is None else f", about {busy.expected_s:.0f} s to go"
+        waiting_for = f", for {busy.waiting_for}" if busy.waiting_for else ""
+        return self._spaced(now_s, f"{phase} since {busy.since_s:.0f} s{expected}{waiting_for}")
+
+    def silence(self, now_s: float, asked_s: float) -> str | None:
+        """Return a note that the server is silent, if it has been for long.
+
+        Args:
+            now_s: Monotonic time.
+            asked_s: When the oldest open request was sent; 0 if none was.
+        """
+        if not asked_s or now_s - asked_s < _SILENCE_S:
+            return None
+        return self._spaced(now_s, f"no answer since {now_s - asked_s:.0f} s")
+
+    def _spaced(self, now_s: float, note: str) -> str | None:
+        if now_s - self._last_s < _NOTE_INTERVAL_S:
+            return None
+        self._last_s = now_s
+        return note

@@ -77,7 +77,7 @@ class DummyDriver:
             self.observation_space = DictSpec((("image", image), ("state", state)))
         self._seeds: npt.NDArray[np.uint64] = np.zeros(num_slots, np.uint64)
         self._steps: npt.NDArray[np.int64] = np.zeros(num_slots, np.int64)
-        self._episodes = EpisodeTracker(num_slots, (), time.perf_counter)
+        self._episodes = EpisodeTracker(num_slots, time.perf_counter)
         self._observations: Leaves = ()
         self._turn: Turn | None = None
 

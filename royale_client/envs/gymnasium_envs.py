@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -135,6 +135,51 @@ def make_driver(config: GymConfig, num_envs: int) -> EnvDriver:
         action_mask=config.action_mask,
         episode_metrics=config.metrics(),
     )
+
+
+def driver_for(
+    env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any],
+    autoreset_mode: str | None,
+    action_mask: Literal["auto", "on", "off"],
+    episode_metrics: Sequence[EpisodeMetric],
+) -> EnvDriver:
+    """Return a driver for an environment somebody else made.
+
+    Args:
+        env: A single or a vector environment.
+        autoreset_mode: Rule of a vector environment whose metadata do not say it.
+        action_mask: Whether to look for masks.
+        episode_metrics: Numbers in the last info of an episode to report with it.
+
+    Raises:
+        ConfigError: If a space cannot travel, or the rule or the masks are unclear.
+    """
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+    from royale_client.driver_gymnasium import GymnasiumDriver
+    from royale_client.envs.wrappers import InfoFilter
+    from royale_client.space_conversion import to_spec
+    from royale_client.wire.spaces import mask_size
+
+    if isinstance(env, VectorEnv):
+        vector_env = env
+    else:
+        size = mask_size(to_spec(env.action_space)) if action_mask != "off" else None
+        filtered = InfoFilter(env, size, [metric.name for metric in episode_metrics])
+        vector_env = SyncVectorEnv(
+            [lambda: filtered], copy=False, autoreset_mode=AutoresetMode.DISABLED
+        )
+    return GymnasiumDriver(
+        vector_env,
+        autoreset=autoreset_mode,
+        action_mask=action_mask,
+        episode_metrics=episode_metrics,
+    )
+
+
+def env_name(env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]) -> str:
+    """Return the id an environment was made with, or the name of its class."""
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 
 def _make_vector_env(config: GymConfig, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:

@@ -1,0 +1,298 @@
+"""The loop of a client: drivers, session and transport joined in one thread.
+
+One or two groups are in flight at once: while one waits for its actions, the other is stepped. The
+loop outlives a connection: what its groups owe is kept and sent again in the next conversation, so
+no environment is reset because a cable was pulled. It depends on nothing but the Transport protocol
+and never connects by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from royale_client.driver import EnvDriver, Turn
+from royale_client.session import (
+    Answered,
+    ClientSession,
+    Event,
+    Faulted,
+    ServerBusy,
+    Stopped,
+    Welcomed,
+)
+from royale_client.timing import Timings, WaitingNote
+from royale_client.transport import ConnectionLostError, Transport
+from royale_client.wire.errors import FAULT_CODES, RoyaleError
+from royale_client.wire.grammar import CLOSE_CODES, State
+from royale_client.wire.limits import Limits
+from royale_client.wire.messages import Fault, Hello, Welcome
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.25
+_LEAVE_WAIT_S = 5.0
+
+
+class ServerFaultError(RoyaleError):
+    """The server ended the session with a fault.
+
+    Args:
+        fault: What it said.
+    """
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"the server ended the session ({fault.code}): {fault.message}")
+        self.code = fault.code
+        self.retry = FAULT_CODES[fault.code].retry
+
+
+class Ending(Enum):
+    """Why a conversation ended in order."""
+
+    FINISHED = "finished"
+    """The wanted number of episodes is complete."""
+    STOPPED = "stopped"
+    """The server said stop."""
+    LEFT = "left"
+    """The person at the client asked to leave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a conversation ended."""
+
+    ending: Ending
+    message: str
+    """A sentence for the log."""
+
+
+class EnvLoop:
+    """Steps the drivers of a client with the actions a server sends.
+
+    Args:
+        drivers: One per group.
+        hello: How the client introduces itself; see `make_hello`.
+        num_episodes: Finished episodes after which the client leaves; None goes on for ever.
+        seed: Slot i is seeded with ``seed + i``; None takes the server's seeds.
+        wants_to_leave: Asked often; True makes the client send its last step and say goodbye.
+        limits: What to refuse from the server for its size.
+        clock: Monotonic time in seconds.
+        summary_interval_s: Seconds between two summary lines.
+    """
+
+    def __init__(
+        self,
+        drivers: Sequence[EnvDriver],
+        hello: Hello,
+        *,
+        num_episodes: int | None = None,
+        seed: int | None = None,
+        wants_to_leave: Callable[[], bool] = lambda: False,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        summary_interval_s: float = 30.0,
+    ) -> None:
+        self.hello = hello
+        self.timings = Timings(clock(), summary_interval_s)
+        self._drivers = tuple(drivers)
+        self._num_episodes = num_episodes
+        self._seed = seed
+        self._wants_to_leave = wants_to_leave
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._owed: list[Turn | None] = [None] * len(self._drivers)
+
+    def is_done(self) -> bool:
+        """Say whether the wanted number of episodes is complete."""
+        wanted = self._num_episodes
+        return wanted is not None and self.timings.totals.episodes >= wanted
+
+    def forget_episodes(self) -> None:
+        """Make the next conversation begin with fresh episodes, as for another run."""
+        self._owed = [None] * len(self._drivers)
+
+    def converse(self, transport: Transport) -> Outcome:
+        """Hold one conversation, from hello to goodbye, and close the transport.
+
+        Returns:
+            How it ended, if it ended in order.
+
+        Raises:
+            ConnectionLostError: If the connection ended; what the groups owe is kept.
+            ServerFaultError: If the server refused something.
+            ProtocolError: If the server broke the protocol, or an environment its declaration.
+            Exception: Whatever an environment raises; the server was told.
+        """
+        conversation = _Conversation(self, transport)
+        try:
+            return conversation.run()
+        except ConnectionLostError:
+            raise
+        except BaseException as error:
+            conversation.excuse(error)
+            raise
+        finally:
+            transport.close(CLOSE_CODES["goodbye"], "")
+
+
+class _Conversation:
+    """One session of a loop over one transport."""
+
+    def __init__(self, loop: EnvLoop, transport: Transport) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._session = ClientSession(loop.hello, loop._limits)
+        self._sent_s = [0.0] * len(loop._drivers)
+        self._has_left = [False] * len(loop._drivers)
+        self._leave_by_s: float | None = None
+        self._note = WaitingNote()
+
+    def run(self) -> Outcome:
+        """Talk until somebody ends it."""
+        self._transport.send(self._session.start())
+        while True:
+            for event in self._receive():
+                outcome = self._handle(event)
+                if outcome is not None:
+                    return outcome
+            if self._is_leaving() and self._may_go():
+                return self._goodbye()
+
+    def excuse(self, error: BaseException) -> None:
+        """Tell the server why this client vanishes, if it still listens."""
+        if self._session.state not in (State.READY, State.GREETED):
+            return
+        self._say_goodbye("the client failed", f"{type(error).__name__}: {error}")
+
+    def _say_goodbye(self, reason: str, exception: str | None = None) -> None:
+        """Say goodbye; that the server is gone already changes nothing."""
+        try:
+            self._transport.send(self._session.goodbye(reason, exception))
+        except ConnectionLostError as lost:
+            logger.debug("no goodbye: %s", lost)
+
+    def _receive(self) -> list[Event]:
+        """Wait a moment for the server; meanwhile say why nothing happens, now and then."""
+        clock, timings = self._loop._clock, self._loop.timings
+        started_s = clock()
+        data = self._transport.receive(_POLL_S)
+        now_s = clock()
+        timings.add_wait(now_s - started_s)
+        if timings.is_due(now_s):
+            logger.info("%s", timings.summary(now_s))
+        if data is not None:
+            return self._session.receive(data)
+        self._say(self._note.silence(now_s, min(self._sent_s)))
+        return []
+
+    @staticmethod
+    def _say(note: str | None) -> None:
+        if note is not None:
+            logger.info("waiting for the server: %s", note)
+
+    def _handle(self, event: Event) -> Outcome | None:
+        match event:
+            case Answered():
+                self._act(event)
+            case Welcomed(welcome=welcome):
+                self._begin(welcome)
+            case ServerBusy(busy=busy):
+                self._say(self._note.busy(busy, self._loop._clock()))
+            case Stopped(stop=stop):
+                self._say_goodbye("the server stopped")
+                message = f"the server stopped ({stop.reason}): {stop.message}".rstrip(": ")
+                return Outcome(ending=Ending.STOPPED, message=message)
+            case Faulted(fault=fault):
+                raise ServerFaultError(fault)
+        return None
+
+    def _begin(self, welcome: Welcome) -> None:
+        """Send what every group owes; groups that owe nothing begin fresh episodes."""
+        loop = self._loop
+        logger.info(
+            "joined run %s as %s: %d slots from %d on, policy version %d",
+            welcome.run_name,
+            loop.hello.client_name,
+            loop.hello.num_slots,
+            welcome.first_slot,
+            welcome.policy_version,
+        )
+        first = 0
+        for group, driver in enumerate(loop._drivers):
+            if loop._owed[group] is None:
+                slots = slice(first, first + driver.num_slots)
+                loop._owed[group] = driver.reset(_seeds(welcome, loop._seed, slots))
+            first += driver.num_slots
+            self._send(group, loop._owed[group])
+
+    def _act(self, answer: Answered) -> None:
+        """Carry out the actions of one group and send what came of it."""
+        loop, group = self._loop, answer.group
+        loop.timings.answers.add(loop._clock() - self._sent_s[group])
+        if self._has_left[group]:
+            return
+        turn = loop._drivers[group].step(answer.actions)
+        loop._owed[group] = turn
+        loop.timings.add_turn(frames=turn.frames, env_s=turn.env_time_s)
+        for episode in turn.episodes:
+            loop.timings.add_episode(episode["return"])
+        if self._is_leaving():
+            self._send(group, loop._drivers[group].last_turn())
+            self._has_left[group] = True
+        else:
+            self._send(group, turn)
+
+    def _send(self, group: int, turn: Turn | None) -> None:
+        if turn is None:
+            return
+        data = self._session.step(
+            group,
+            asks=turn.asks,
+            observations=turn.observations,
+            masks=turn.masks,
+            rewards=turn.rewards,
+            terminated=turn.terminated,
+            truncated=turn.truncated,
+            final_observations=turn.final_observations,
+            episodes=turn.episodes,
+            env_time_s=turn.env_time_s,
+        )
+        self._sent_s[group] = self._loop._clock()
+        self._transport.send(data)
+
+    def _is_leaving(self) -> bool:
+        """Decide, once and for all, whether it is time to go."""
+        if self._leave_by_s is None and (self._loop.is_done() or self._loop._wants_to_leave()):
+            self._leave_by_s = self._loop._clock() + _LEAVE_WAIT_S
+        return self._leave_by_s is not None
+
+    def _may_go(self) -> bool:
+        """Say whether every group has reported its last step, or has waited long enough.
+
+        A request without an answer holds nothing at the server: leaving it there loses no frame.
+        """
+        assert self._leave_by_s is not None
+        if self._session.welcome is None or all(self._has_left):
+            return True
+        return self._loop._clock() >= self._leave_by_s
+
+    def _goodbye(self) -> Outcome:
+        is_done = self._loop.is_done()
+        reason = "all episodes are complete" if is_done else "the client was asked to leave"
+        self._say_goodbye(reason)
+        ending = Ending.FINISHED if is_done else Ending.LEFT
+        return Outcome(ending=ending, message=reason)
+
+
+def _seeds(welcome: Welcome, own_seed: int | None, slots: slice) -> npt.NDArray[np.uint64]:
+    """Return the seeds of one group's slots: the server's, or the user's counted up by slot."""
+    if own_seed is None:
+        return welcome.seeds[slots]
+    return np.arange(own_seed + slots.start, own_seed + slots.stop, dtype=np.uint64)

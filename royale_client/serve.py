@@ -1,0 +1,165 @@
+"""`serve_env`, the door for a program that has a Gymnasium environment, and what it rests on.
+
+`run_drivers` takes drivers to a finished client, for this door and for the command alike. Nothing
+here parses a command line.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from royale_client.driver import EnvDriver
+from royale_client.envs.digest import env_digest
+from royale_client.hello import make_hello
+from royale_client.loop import EnvLoop, Outcome
+from royale_client.reconnect import Patience
+from royale_client.runner import ClientRunner, LeaveRequest, leaving_on_signals
+from royale_client.websocket_transport import ServerAddress, connect
+from royale_client.wire.episodes import EpisodeMetric
+from royale_client.wire.limits import Limits
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from royale_client.driver_gymnasium import MaskChoice
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_URL = "ws://127.0.0.1:8000"
+
+Role: TypeAlias = Literal["train", "eval"]
+
+
+def default_client_name(env_id: str) -> str:
+    """Return a name that is the same after a restart on the same machine."""
+    name = f"{socket.gethostname()}-{env_id}"
+    return "".join(letter if letter.isprintable() else "_" for letter in name)[:100]
+
+
+def run_drivers(
+    drivers: Sequence[EnvDriver],
+    address: ServerAddress,
+    *,
+    env_id: str,
+    facts: Mapping[str, Any],
+    client_name: str | None = None,
+    role: Role = "train",
+    num_episodes: int | None = None,
+    seed: int | None = None,
+    patience: Patience | None = None,
+    leave: LeaveRequest | None = None,
+) -> Outcome:
+    """Run a client over real connections until it ends, and log what it did.
+
+    Args:
+        drivers: One per group, one or two.
+        address: Where the server is.
+        env_id: Name of the environment.
+        facts: What else tells two environments of that name apart; plain data.
+        client_name: Stable name; None builds one from host and environment.
+        role: Whether the frames are for training or for evaluation.
+        num_episodes: Episodes after which to leave; None for no end.
+        seed: First slot's seed; None takes the server's.
+        patience: How long to go on trying.
+        leave: Flag that ends the client in order.
+
+    Raises:
+        RoyaleError: Why it ended if not in order; see `exit_code`.
+    """
+    leave = leave or LeaveRequest()
+    limits = Limits()
+    spaces = drivers[0].observation_space, drivers[0].action_space
+    hello = make_hello(
+        drivers,
+        client_name=client_name or default_client_name(env_id),
+        env_id=env_id,
+        env_digest=env_digest(env_id, facts, *spaces),
+        role=role,
+    )
+    loop = EnvLoop(
+        drivers,
+        hello,
+        num_episodes=num_episodes,
+        seed=seed,
+        wants_to_leave=leave,
+        limits=limits,
+    )
+    runner = ClientRunner(loop, lambda: connect(address, limits), patience or Patience(), leave)
+    try:
+        outcome = runner.run()
+    finally:
+        logger.info("in all %s", loop.timings.overall(time.monotonic()))
+    logger.info("%s", outcome.message)
+    return outcome
+
+
+def serve_env(
+    env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any],
+    url: str = DEFAULT_URL,
+    *,
+    client_name: str | None = None,
+    role: Role = "train",
+    num_episodes: int | None = None,
+    seed: int | None = None,
+    patience: Patience | None = None,
+    token: str | None = None,
+    proxy: str | None = None,
+    autoreset_mode: str | None = None,
+    action_mask: MaskChoice = "auto",
+    episode_metrics: Sequence[EpisodeMetric] = (),
+) -> Outcome:
+    """Let a server train on an environment until one of the two ends it.
+
+    Ctrl-C reports the last step, says goodbye and then raises KeyboardInterrupt. The environment is
+    not closed.
+
+    Args:
+        env: A Gymnasium environment or vector environment of any autoreset rule.
+        url: ``ws://HOST:PORT`` or ``wss://HOST:PORT`` of the server.
+        client_name: Stable name; None builds one from host and environment.
+        role: ``train`` or ``eval``.
+        num_episodes: Episodes after which to leave; None for no end.
+        seed: First environment's seed; None takes the server's.
+        patience: How long to go on trying; ``Patience(for_ever=True)`` also waits for further runs.
+        token: Token of the server, if it wants one.
+        proxy: Proxy to go through; None connects directly.
+        autoreset_mode: Rule of a vector environment whose metadata do not say it: ``next_step``,
+            ``same_step`` or ``disabled``.
+        action_mask: ``auto`` uses masks if the first reset gives them, ``on`` insists, ``off``
+            ignores them.
+        episode_metrics: Numbers in the last info of an episode to report with it.
+
+    Returns:
+        How it ended, if in order.
+
+    Raises:
+        RoyaleError: If the server refused the client, could not be reached, or was lost.
+        Exception: Whatever the environment raises.
+
+    Example:
+        >>> serve_env(gymnasium.make("CartPole-v1"), "ws://192.0.2.7:8000")  # doctest: +SKIP
+    """
+    from royale_client.envs.gymnasium_envs import driver_for, env_name
+
+    driver = driver_for(env, autoreset_mode, action_mask, episode_metrics)
+    leave = LeaveRequest()
+    with leaving_on_signals(leave):
+        outcome = run_drivers(
+            [driver],
+            ServerAddress(url=url, token=token, proxy=proxy),
+            env_id=env_name(env),
+            facts={"class": type(env.unwrapped).__qualname__},
+            client_name=client_name,
+            role=role,
+            num_episodes=num_episodes,
+            seed=seed,
+            patience=patience,
+            leave=leave,
+        )
+    if leave.is_made:
+        raise KeyboardInterrupt
+    return outcome
