@@ -75,7 +75,10 @@ class Categorical(Distribution):
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         if logits.ndim != 2:
             raise ValueError(f"Categorical: logits must be (n, k), got {tuple(logits.shape)}")
-        self._choices = _Choices(logits, mask)
+        if mask is not None:
+            mask = _checked(mask, logits)
+            _refuse_empty(mask)
+        self._choices = _Choices(logits, None if mask is None else ~mask)
 
     def sample(self, noise: Noise, purpose: int = Purpose.ACTION) -> Tensor:
         """Return the category that is biggest after adding Gumbel noise. Shape ``(n,)``."""
@@ -111,16 +114,19 @@ class MultiCategorical(Distribution):
 
     def __init__(self, logits: Tensor, nvec: Sequence[int], mask: Tensor | None = None) -> None:
         parts, widest, total = len(nvec), max(nvec), sum(nvec)
+        sizes = tuple(nvec)
         if logits.ndim != 2 or logits.shape[1] != total:
             got = tuple(logits.shape)
             raise ValueError(f"MultiCategorical: logits must be (n, {total}), got {got}")
-        if mask is not None and mask.shape != logits.shape:
-            expected, got = tuple(logits.shape), tuple(mask.shape)
-            raise ValueError(f"MultiCategorical: mask must be {expected}, got {got}")
-        if parts * widest != total or mask is not None:
-            allowed = logits.new_ones(logits.shape, dtype=torch.bool) if mask is None else mask
-            mask = _on_grid(allowed.to(logits.device), tuple(nvec), fill=False)
-        self._choices = _Choices(_on_grid(logits, tuple(nvec), fill=0.0), mask)
+        grid = _on_grid(logits, sizes, fill=0.0)
+        if mask is not None:
+            allowed = _on_grid(_checked(mask, logits), sizes, fill=False)
+            _refuse_empty(allowed)
+            self._choices = _Choices(grid, ~allowed)
+        elif parts * widest != total:
+            self._choices = _Choices(grid, _surplus(sizes).to(logits.device))
+        else:
+            self._choices = _Choices(grid, None)
 
     def sample(self, noise: Noise, purpose: int = Purpose.ACTION) -> Tensor:
         """Return for each part the category biggest after adding Gumbel noise. ``(n, P)``."""
@@ -185,15 +191,8 @@ class DiagGaussian(Distribution):
 class _Choices:
     """Masked softmaxes over the last dimension of any number of leading ones."""
 
-    def __init__(self, logits: Tensor, mask: Tensor | None) -> None:
-        self._forbidden: Tensor | None = None
-        if mask is not None:
-            if mask.shape != logits.shape or mask.dtype != torch.bool:
-                expected, got = tuple(logits.shape), f"{mask.dtype} {tuple(mask.shape)}"
-                raise ValueError(f"action mask must be bool {expected}, got {got}")
-            mask = mask.to(logits.device)
-            _refuse_empty(mask)
-            self._forbidden = ~mask
+    def __init__(self, logits: Tensor, forbidden: Tensor | None) -> None:
+        self._forbidden = forbidden
         self._logits = self._without_forbidden(logits, -math.inf)
         self._log_probs = torch.log_softmax(self._logits, dim=-1)
 
@@ -226,6 +225,13 @@ class _Choices:
         return -(self._log_probs.exp() * self._without_forbidden(self._log_probs, 0.0)).sum(-1)
 
 
+def _checked(mask: Tensor, logits: Tensor) -> Tensor:
+    if mask.shape != logits.shape or mask.dtype != torch.bool:
+        expected, got = tuple(logits.shape), f"{mask.dtype} {tuple(mask.shape)}"
+        raise ValueError(f"action mask must be bool {expected}, got {got}")
+    return mask.to(logits.device)
+
+
 def _refuse_empty(mask: Tensor) -> None:
     has_choice = mask.any(-1)
     if not bool(has_choice.all()):
@@ -252,8 +258,19 @@ def _on_grid(values: Tensor, nvec: tuple[int, ...], fill: float) -> Tensor:
     return grid.index_copy(1, _places(nvec).to(values.device), values).view(-1, parts, widest)
 
 
+# Made outside inference mode whoever asks first: learning needs them to record gradients.
+
+
 @lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
 def _places(nvec: tuple[int, ...]) -> Tensor:
     """Return where each logit stands on the flattened grid. Shape ``(sum(nvec),)``."""
     widest = max(nvec)
     return torch.cat([part * widest + torch.arange(size) for part, size in enumerate(nvec)])
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
+def _surplus(nvec: tuple[int, ...]) -> Tensor:
+    """Return which places of the grid hold no category. Shape ``(1, P, max(nvec))``."""
+    return torch.arange(max(nvec)) >= torch.tensor(nvec)[None, :, None]
