@@ -1,0 +1,1 @@
+"""Policies: networks that turn observations into actions, and what they are made of."""

@@ -1,0 +1,139 @@
+"""The fully connected policy: an actor and a critic over one vector, sharing no weight.
+
+Handles vectors, nested vectors and choices as observations, and discrete, multi-discrete and
+continuous actions. Images and texts are other policies' work. Letters: n rows, D columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from algorithms.base import Evaluation, Inference, TrainablePolicy
+from algorithms.config import refuse
+from algorithms.noise import Noise
+from algorithms.normalization import ObservationNormalizer
+from algorithms.policies.config import MLPPolicyConfig
+from algorithms.policies.encoding import ObservationEncoder, observation_problems
+from algorithms.policies.heads import action_problems, make_head
+from algorithms.policies.tower import Tower
+from algorithms.spaces import ArraySpec, Spaces
+from algorithms.storage import Array, BoolArray
+from royale_client.wire.spaces import leaves
+
+_ACTOR_GAIN = 0.01  # nearly equal logits and means near 0 at the start
+_CRITIC_GAIN = 1.0
+
+
+class MLPPolicy(TrainablePolicy):
+    """Actor and critic as towers of linear layers.
+
+    Weights are initialised orthogonally by torch's global generator: seed it first.
+
+    Args:
+        config: Settings.
+        spaces: Observation and action space.
+        device: Where the weights live.
+
+    Raises:
+        ConfigError: If a space does not fit, naming each leaf that does not.
+    """
+
+    uid = "mlp-policy"
+
+    def __init__(
+        self, config: MLPPolicyConfig, spaces: Spaces, *, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__()
+        problems = observation_problems(spaces.observation)
+        refuse(self.uid, problems + action_problems(spaces.action, config.box_actions))
+        self.spaces = spaces
+        self._encoder = ObservationEncoder(spaces.observation)
+        self._normalizer = (
+            ObservationNormalizer(leaves(spaces.observation), config.observation_clip)
+            if config.normalize_observations
+            else None
+        )
+        self.head = make_head(spaces.action, config.box_actions, config.log_std_init)
+        width, sizes = self._encoder.width, config.hidden_sizes
+        actor_widths = [width, *sizes, self.head.num_outputs]
+        critic_widths = [width, *(config.critic_hidden_sizes or sizes), 1]
+        self.actor = Tower(actor_widths, config.activation, _ACTOR_GAIN)
+        self.critic = Tower(critic_widths, config.activation, _CRITIC_GAIN)
+        self.step_state = {
+            "action": self.head.stored,
+            "log_prob": ArraySpec((), np.dtype(np.float32)),
+            "value": ArraySpec((), np.dtype(np.float32)),
+        }
+        self.to(device)
+        self._device = torch.device(device)
+
+    @torch.inference_mode()
+    def act(
+        self,
+        observations: tuple[Array, ...],
+        masks: BoolArray | None,
+        noise: Noise,
+        deterministic: bool = False,
+    ) -> Inference:
+        """Choose an action for each row; see the base class."""
+        (matrix,) = self.prepare(observations)
+        legal = None if masks is None else torch.from_numpy(masks)
+        distribution = self.head.distribution(self.actor.forward(matrix), legal)
+        sample = distribution.mode() if deterministic else distribution.sample(noise)
+        samples: Array = sample.numpy(force=True)
+        return Inference(
+            actions=self.head.to_environment(samples),
+            step_state={
+                "action": samples,
+                "log_prob": distribution.log_prob(sample).numpy(force=True),
+                "value": self.critic.forward(matrix).numpy(force=True).reshape(-1),
+            },
+        )
+
+    @torch.inference_mode()
+    def values(self, observations: tuple[Array, ...]) -> npt.NDArray[np.float32]:
+        """Return ``V(s)`` of each row. Shape ``(n,)``."""
+        (matrix,) = self.prepare(observations)
+        values: npt.NDArray[np.float32] = self.critic.forward(matrix).numpy(force=True)
+        return values.reshape(-1)
+
+    def prepare(self, observations: tuple[Array, ...]) -> tuple[Tensor, ...]:
+        """Return one matrix of the encoded, normalised observations. Shape ``(n, D)``."""
+        if self._normalizer is not None:
+            observations = self._normalizer.normalize(observations)
+        return (torch.from_numpy(self._encoder.encode(observations)).to(self._device),)
+
+    def evaluate_actions(
+        self, observations: tuple[Tensor, ...], masks: Tensor | None, actions: Tensor
+    ) -> Evaluation:
+        """Judge stored actions by the present weights; see the base class."""
+        (matrix,) = observations
+        distribution = self.head.distribution(self.actor.forward(matrix), masks)
+        return Evaluation(
+            log_prob=distribution.log_prob(actions),
+            entropy=distribution.entropy(),
+            values=self.critic.forward(matrix)[:, 0],
+        )
+
+    def actor_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the actor and of the action head."""
+        return [*self.actor.parameters(), *self.head.parameters()]
+
+    def update_normalizers(self, observations: tuple[Array, ...]) -> None:
+        """Let the observation statistics see the frames of an iteration."""
+        if self._normalizer is not None:
+            self._normalizer.update(observations)
+
+    def normalizer_state(self) -> dict[str, Array]:
+        """Return the observation statistics; empty without normalisation."""
+        return {} if self._normalizer is None else self._normalizer.state()
+
+    def load_normalizer_state(self, state: Mapping[str, Array]) -> None:
+        """Take over saved observation statistics."""
+        if self._normalizer is not None:
+            self._normalizer.load_state(state)

@@ -1,0 +1,1 @@
+"""Proximal policy optimisation: settings, losses, and the learn step."""

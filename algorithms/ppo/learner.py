@@ -1,0 +1,297 @@
+"""PPO: the learn step told in order, and everything that has to survive between two of them.
+
+Knows storage by its columns and checkpoints by named tensors. A learn step is all or nothing: if
+it is aborted or fails, everything is as it was before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from algorithms.base import (
+    RETURN_STATISTICS,
+    Learner,
+    LearnerState,
+    Policy,
+    TrainablePolicy,
+    as_tensors,
+)
+from algorithms.config import RESTORE_ALL
+from algorithms.normalization import ReturnNormalizer
+from algorithms.ppo.batch import Targets, make_batch, make_targets
+from algorithms.ppo.config import PPOConfig
+from algorithms.ppo.losses import explained_variance
+from algorithms.ppo.metrics import METRICS
+from algorithms.ppo.update import UpdatePlan, Updater
+from algorithms.restore import (
+    RestorePlan,
+    as_arrays,
+    below,
+    copies,
+    optimizer_structure,
+    optimizer_tensors,
+    plan_optimizer,
+    plan_policy,
+    set_optimizer_state,
+)
+from algorithms.schedules import make_schedule
+from algorithms.storage import IntArray, RolloutStorage
+from royale_client.wire.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_OF_ANY_RUN = ("mean", "var", "count")  # the other reward statistics belong to slots of one run
+
+
+class PPO(Learner):
+    """Clipped proximal policy optimisation.
+
+    Args:
+        config: Settings.
+        policy: A ``TrainablePolicy``.
+        seed: Seed of the order of minibatches.
+
+    Raises:
+        ConfigError: If the policy cannot judge stored actions.
+
+    Source:
+        Schulman et al. 2017, arXiv:1707.06347.
+    """
+
+    uid = "ppo"
+    metrics = METRICS
+    config: PPOConfig
+    policy: TrainablePolicy
+
+    def __init__(self, config: PPOConfig, policy: Policy, *, seed: int) -> None:
+        if not isinstance(policy, TrainablePolicy):
+            raise ConfigError(
+                f"ppo: policy {policy.uid} cannot judge stored actions; use a trainable one, such "
+                "as mlp-policy"
+            )
+        super().__init__(config, policy, seed=seed)
+        self._names: dict[Tensor, str] = {p: name for name, p in policy.named_parameters()}
+        self._updater = Updater(config, policy)
+        self._return_normalizer = self._fresh_return_normalizer()
+        horizon = config.schedule_frames
+        self._learning_rate = make_schedule(
+            config.learning_rate_schedule, config.learning_rate, config.learning_rate_end, horizon
+        )
+        self._ent_coef = make_schedule(
+            config.ent_coef_schedule, config.ent_coef, config.ent_coef_end, horizon
+        )
+        self._frames_learnt = 0
+        self._lr_scale = 1.0
+        self._lr_backoff_streak = 0
+        self._lr_backoff_events = 0
+
+    def frames_wanted(self) -> int:
+        """Return the frames of an iteration; the last one is cut so that it ends at the budget.
+
+        It is not cut below one minibatch: gradient steps on a handful of frames do harm.
+        """
+        wanted = self.config.frames_per_iteration
+        left = self.config.total_timesteps - self.global_step
+        return min(wanted, max(left, self.config.frames_per_minibatch(wanted)))
+
+    def learn(
+        self,
+        storage: RolloutStorage,
+        cells: IntArray,
+        *,
+        should_abort: Callable[[], bool],
+        progress: Callable[[int, int, dict[str, float]], None],
+    ) -> dict[str, float]:
+        """Do one learn step, all or nothing; see the base class."""
+        before = self.state()
+        try:
+            metrics = self._learn(storage, cells, should_abort, progress)
+        except BaseException:
+            self.load_state(before)
+            raise
+        self.policy_version += 1
+        return metrics
+
+    def _learn(
+        self,
+        storage: RolloutStorage,
+        cells: IntArray,
+        should_abort: Callable[[], bool],
+        progress: Callable[[int, int, dict[str, float]], None],
+    ) -> dict[str, float]:
+        targets = make_targets(
+            storage,
+            cells,
+            normalizer=self._return_normalizer,
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+        )
+        batch = make_batch(storage, targets, self.policy)
+        plan = self._plan()
+        log = self._updater.run(batch, plan, should_abort=should_abort, progress=progress)
+        metrics = self._describe(targets) | log.metrics()
+        metrics["ppo/learning_rate"] = plan.learning_rate
+        metrics["ppo/ent_coef"] = plan.ent_coef
+        metrics["ppo/actor_frozen"] = float(plan.is_actor_frozen)
+        metrics |= self._back_off(metrics.get("ppo/kl"))
+
+        self._frames_learnt += len(cells)
+        self._update_normalizers(storage, targets)
+        return metrics
+
+    def _plan(self) -> UpdatePlan:
+        return UpdatePlan(
+            seed=(self.seed, self.policy_version),
+            learning_rate=self._lr_scale * self._learning_rate.value(self._frames_learnt),
+            ent_coef=self._ent_coef.value(self._frames_learnt),
+            is_actor_frozen=self.policy_version < self.config.freeze_actor_iterations,
+        )
+
+    def _describe(self, targets: Targets) -> dict[str, float]:
+        """Return the numbers of a batch that do not depend on the update."""
+        returns = targets.returns
+        metrics = {
+            "ppo/advantage_mean": float(targets.advantages.mean()),
+            "ppo/advantage_std": float(targets.advantages.std()),
+            "ppo/target_mean": float(returns.mean()),
+            "ppo/target_std": float(returns.std()),
+            "ppo/value_mean": float(targets.values.mean()),
+            "ppo/trained_frames": float(len(targets.cells)),
+            "ppo/unused_frames": float(len(targets.sequences) - len(targets.cells)),
+        }
+        explained = explained_variance(targets.values, returns)
+        if explained is not None:
+            metrics["ppo/explained_variance"] = explained
+        bound = self.config.scaled_reward_clip
+        if self._return_normalizer is not None and bound is not None:
+            is_clipped = np.abs(targets.scaled_rewards) >= bound
+            metrics["ppo/reward_clip_frac"] = float(is_clipped.mean())
+        return metrics
+
+    def _back_off(self, kl: float | None) -> dict[str, float]:
+        """Lower the learning rate for good if the policy moved too far too often."""
+        config = self.config
+        if config.lr_backoff_kl is None:
+            return {}
+        if kl is not None:
+            is_far = kl > config.lr_backoff_kl
+            self._lr_backoff_streak = self._lr_backoff_streak + 1 if is_far else 0
+        if self._lr_backoff_streak >= config.lr_backoff_patience:
+            lowered = max(self._lr_scale * config.lr_backoff_factor, config.lr_backoff_min)
+            self._lr_backoff_events += int(lowered < self._lr_scale)
+            self._lr_scale, self._lr_backoff_streak = lowered, 0
+            logger.info(
+                "KL divergence above %g in %d learn steps running: learning rate is now %g of what "
+                "its schedule says",
+                config.lr_backoff_kl,
+                config.lr_backoff_patience,
+                lowered,
+            )
+        return {"ppo/lr_backoff_events": float(self._lr_backoff_events)}
+
+    def _update_normalizers(self, storage: RolloutStorage, targets: Targets) -> None:
+        """Let the statistics see the frames; the next policy version uses them."""
+        frames = targets.sequences
+        self.policy.update_normalizers(storage.observations_of(frames.cells))
+        if self._return_normalizer is not None:
+            ended = frames.terminated | frames.truncated
+            self._return_normalizer.update(frames.slots, frames.ordinals, frames.rewards, ended)
+
+    def _fresh_return_normalizer(self) -> ReturnNormalizer | None:
+        if not self.config.scale_rewards:
+            return None
+        return ReturnNormalizer(self.config.gamma, self.config.scaled_reward_clip)
+
+    def state(self) -> LearnerState:
+        """Return a copy of everything needed to continue exactly."""
+        returns = {} if self._return_normalizer is None else self._return_normalizer.state()
+        model = self.policy.tensors() | as_tensors(RETURN_STATISTICS, returns)
+        return LearnerState(
+            model=copies(model),
+            optimizer=copies(optimizer_tensors(self._updater.optimizer, self._names)),
+            counters=self._counters(),
+        )
+
+    def load_state(self, state: LearnerState, restore: str = RESTORE_ALL) -> None:
+        """Take over a state, or a part of it; see the base class."""
+        plan = RestorePlan(restore)
+        policy = plan_policy(plan, self.policy, state.model)
+        is_continued = restore == RESTORE_ALL
+        plan.problems += self._check_counters(state.counters) if is_continued else []
+        rewards = self._planned_return_normalizer(plan, below(RETURN_STATISTICS, state.model))
+        optimizer = (
+            plan_optimizer(
+                plan,
+                self._updater.optimizer,
+                self._names,
+                state.optimizer,
+                state.counters.get("optimizer", {}),
+            )
+            if is_continued
+            else {}
+        )
+        plan.raise_problems()
+        policy.apply()
+        self._return_normalizer = rewards
+        if is_continued:
+            self._updater.optimizer.zero_grad()
+            set_optimizer_state(self._updater.optimizer, optimizer)
+            self._load_counters(state.counters)
+
+    def _planned_return_normalizer(
+        self, plan: RestorePlan, loaded: Mapping[str, Tensor]
+    ) -> ReturnNormalizer | None:
+        """Return the reward statistics to go on with: saved ones where there are, else fresh."""
+        normalizer = self._fresh_return_normalizer()
+        current = {} if normalizer is None else as_tensors("", normalizer.state())
+        if plan.restore == RESTORE_ALL:
+            # Arrays over slots are as long as that run had slots.
+            free = {name: loaded[name] for name in current.keys() & loaded.keys()}
+            fixed = {name: current[name] for name in current if name in _OF_ANY_RUN}
+            chosen = plan.pair(current | free | fixed, loaded, RETURN_STATISTICS)
+        else:
+            chosen = {name: loaded[name] for name in _OF_ANY_RUN if name in loaded}
+        if normalizer is None:
+            return None
+        if len(chosen) < len(_OF_ANY_RUN):
+            logger.info("the checkpoint has no reward statistics; they start fresh")
+            return normalizer
+        try:
+            normalizer.load_state(normalizer.state() | as_arrays(chosen))
+        except ValueError as error:
+            plan.problems.append(f"reward statistics: {error}")
+        return normalizer
+
+    def _counters(self) -> dict[str, Any]:
+        return super()._counters() | {
+            "horizon_frames": self.config.schedule_frames,
+            "frames_learnt": self._frames_learnt,
+            "lr_scale": self._lr_scale,
+            "lr_backoff_streak": self._lr_backoff_streak,
+            "lr_backoff_events": self._lr_backoff_events,
+            "nonfinite_streak": self._updater.nonfinite_streak,
+            "optimizer": optimizer_structure(self._updater.optimizer, self._names),
+        }
+
+    def _load_counters(self, counters: Mapping[str, Any]) -> None:
+        super()._load_counters(counters)
+        self._frames_learnt = counters["frames_learnt"]
+        self._lr_scale = counters["lr_scale"]
+        self._lr_backoff_streak = counters["lr_backoff_streak"]
+        self._lr_backoff_events = counters["lr_backoff_events"]
+        self._updater.nonfinite_streak = counters["nonfinite_streak"]
+        if counters["horizon_frames"] != self.config.schedule_frames:
+            logger.warning(
+                "schedules ran over %d frames when this checkpoint was written and run over %d now "
+                "(--algo.horizon-frames, or --algo.total-timesteps without it): at frame %d the "
+                "learning rate is %g",
+                counters["horizon_frames"],
+                self.config.schedule_frames,
+                self._frames_learnt,
+                self._plan().learning_rate,
+            )

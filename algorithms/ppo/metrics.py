@@ -1,0 +1,229 @@
+"""What a PPO learn step reports: the declarations, and the log that the numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from algorithms.metric_spec import MetricSpec
+
+_FROZEN = "the actor is frozen, or every gradient step was skipped"
+_SKIPPED = "every gradient step was skipped"
+
+STEP_METRICS = (
+    MetricSpec(
+        key="ppo/policy_loss",
+        unit="1",
+        meaning="Clipped surrogate loss; small and without meaning in absolute terms.",
+        statistic="mean over gradient steps",
+        absent_when=_FROZEN,
+    ),
+    MetricSpec(
+        key="ppo/kl",
+        unit="nat",
+        meaning="How far the policy moved from the one that collected (k3 estimator).",
+        statistic="mean over the gradient steps of the last pass",
+        absent_when=_FROZEN,
+    ),
+    MetricSpec(
+        key="ppo/clip_fraction",
+        unit="1",
+        meaning="Share of frames whose probability ratio left the clip range.",
+        statistic="mean over gradient steps",
+        absent_when=_FROZEN,
+    ),
+    MetricSpec(
+        key="ppo/dual_clip_fraction",
+        unit="1",
+        meaning="Share of frames at which the second bound of the loss held.",
+        statistic="mean over gradient steps",
+        absent_when=f"--algo.dual-clip is None, {_FROZEN}",
+    ),
+    MetricSpec(
+        key="ppo/entropy",
+        unit="nat",
+        meaning="Entropy of the policy's distribution over (joint) actions.",
+        statistic="mean over gradient steps",
+        absent_when=_SKIPPED,
+    ),
+    MetricSpec(
+        key="ppo/value_loss",
+        unit="squared return",
+        meaning="Half the mean squared error of the critic.",
+        statistic="mean over gradient steps",
+        absent_when=_SKIPPED,
+    ),
+    MetricSpec(
+        key="ppo/grad_norm",
+        unit="1",
+        meaning="Norm of the whole gradient before it is clipped.",
+        statistic="mean over gradient steps",
+        absent_when=_SKIPPED,
+    ),
+)
+"""What is measured at every gradient step."""
+
+METRICS = (
+    *STEP_METRICS,
+    MetricSpec(
+        key="ppo/ratio_max_abs_dev",
+        unit="1",
+        meaning="Largest distance of a probability ratio from 1 before anything was learnt: above "
+        "1e-5 the stored frames are not those the policy saw.",
+        statistic="max",
+        population="first minibatch of the first pass",
+    ),
+    MetricSpec(
+        key="ppo/explained_variance",
+        unit="1",
+        meaning="Share of the variance of the returns that the collecting critic predicted.",
+        statistic="last",
+        absent_when="the returns do not vary",
+    ),
+    MetricSpec(key="ppo/advantage_mean", unit="return", meaning="Advantages before scaling."),
+    MetricSpec(
+        key="ppo/advantage_std",
+        unit="return",
+        meaning="Population deviation of the advantages before scaling.",
+        statistic="standard deviation",
+    ),
+    MetricSpec(
+        key="ppo/target_mean", unit="return", meaning="What the critic was taught to predict."
+    ),
+    MetricSpec(
+        key="ppo/target_std",
+        unit="return",
+        meaning="Population deviation of what the critic was taught to predict.",
+        statistic="standard deviation",
+    ),
+    MetricSpec(
+        key="ppo/value_mean", unit="return", meaning="What the critic predicted while collecting."
+    ),
+    MetricSpec(
+        key="ppo/reward_clip_frac",
+        unit="1",
+        meaning="Share of scaled rewards at the bound; they no longer say how good a step was.",
+        absent_when="--algo.scale-rewards is off or --algo.scaled-reward-clip is None",
+        population="every frame of the iteration",
+    ),
+    MetricSpec(
+        key="ppo/learning_rate",
+        unit="1",
+        meaning="Step size of Adam in this learn step.",
+        statistic="last",
+    ),
+    MetricSpec(
+        key="ppo/lr_backoff_events",
+        unit="1",
+        meaning="How often the learning rate was lowered for a large KL divergence.",
+        statistic="sum since the run began",
+        absent_when="--algo.lr-backoff-kl is None",
+    ),
+    MetricSpec(
+        key="ppo/ent_coef",
+        unit="1",
+        meaning="Weight of the entropy bonus in this learn step.",
+        statistic="last",
+    ),
+    MetricSpec(
+        key="ppo/actor_frozen",
+        unit="1",
+        meaning="1 if only the critic was trained.",
+        statistic="last",
+    ),
+    MetricSpec(
+        key="ppo/epochs",
+        unit="1",
+        meaning="Passes begun; fewer than set if --algo.target-kl ended the step.",
+        statistic="sum",
+    ),
+    MetricSpec(
+        key="ppo/gradient_steps", unit="1", meaning="Gradient steps taken.", statistic="sum"
+    ),
+    MetricSpec(
+        key="health/nan_guard_trips",
+        unit="1",
+        meaning="Gradient steps skipped because the gradient was not finite.",
+        statistic="sum",
+    ),
+    MetricSpec(key="ppo/trained_frames", unit="frame", meaning="Frames used.", statistic="sum"),
+    MetricSpec(
+        key="ppo/unused_frames",
+        unit="frame",
+        meaning="Frames left out: a number of theirs is not finite, or nothing is known of what "
+        "followed them.",
+        statistic="sum",
+        population="every frame of the iteration",
+    ),
+)
+"""Every key that a PPO learn step may report."""
+
+
+_OF_LAST_PASS = {"ppo/kl"}
+
+
+class StepLog:
+    """Numbers of the gradient steps of one learn step, read from the device once per pass."""
+
+    ratio_error: float | None
+    """Largest distance of a ratio from 1 in the first minibatch; ``None`` before it."""
+
+    num_skipped: int
+    """Gradient steps skipped because the gradient was not finite."""
+
+    def __init__(self) -> None:
+        self._passes: list[list[dict[str, Tensor]]] = []
+        self.ratio_error: float | None = None
+        self.num_skipped = 0
+
+    def start_pass(self) -> None:
+        """Begin a pass over the frames."""
+        self._passes.append([])
+
+    def note_ratio(self, log_ratio: Tensor) -> None:
+        """Keep how far the first minibatch's ratios are from 1; later ones may differ.
+
+        Args:
+            log_ratio: New minus old log-probability. Shape ``(B,)``.
+        """
+        if self.ratio_error is None:
+            self.ratio_error = float(torch.expm1(log_ratio).abs().max())
+
+    def add(self, numbers: dict[str, Tensor]) -> None:
+        """Note a gradient step that was taken.
+
+        Args:
+            numbers: Tensors of shape ``()`` under keys of ``STEP_METRICS``.
+        """
+        self._passes[-1].append({key: number.detach() for key, number in numbers.items()})
+
+    @property
+    def num_passes(self) -> int:
+        """Passes begun."""
+        return len(self._passes)
+
+    def means(self) -> dict[str, float]:
+        """Return the mean of every number; nothing if no step was taken."""
+        steps = [step for steps in self._passes for step in steps]
+        last = next((steps for steps in reversed(self._passes) if steps), [])
+        means, last_means = _means(steps), _means(last)
+        return means | {key: last_means[key] for key in _OF_LAST_PASS & last_means.keys()}
+
+    def metrics(self) -> dict[str, float]:
+        """Return everything that the learn step's row says about its gradient steps."""
+        counts = {
+            "ppo/epochs": float(self.num_passes),
+            "ppo/gradient_steps": float(sum(len(steps) for steps in self._passes)),
+            "health/nan_guard_trips": float(self.num_skipped),
+        }
+        error = {} if self.ratio_error is None else {"ppo/ratio_max_abs_dev": self.ratio_error}
+        return self.means() | counts | error
+
+
+def _means(steps: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+    if not steps:
+        return {}
+    table = torch.stack([torch.stack(list(step.values())) for step in steps])
+    return dict(zip(steps[0], table.double().mean(0).tolist(), strict=True))
