@@ -1,0 +1,326 @@
+"""The settings of one server: every flag of ``royale-server``, its meaning, and what excludes what.
+
+Frozen values only. This module reads no file, no environment variable and no clock, and never
+imports torch: it is what ``--help`` prints.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from royale_client.wire.errors import ConfigError
+
+if TYPE_CHECKING:
+    from royale_server.scheduler.config import SchedulerConfig
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NO_FLAG: Mapping[str, Any] = {"flag": False}
+"""Metadata of a field that is no command-line flag."""
+REPEATABLE: Mapping[str, Any] = {"repeatable": True}
+"""Metadata of a tuple field whose flag is given once for each item."""
+DEVICE_PATTERN = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The four words of the command: which policy is trained by which algorithm."""
+
+    policy: str
+    policy_variant: str
+    algo: str
+    algo_variant: str
+
+    def __str__(self) -> str:
+        return f"{self.policy} {self.policy_variant} {self.algo} {self.algo_variant}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackConfig:
+    """Where curves are mirrored to. ``metrics.jsonl`` in the run directory is always written."""
+
+    enabled: bool = False
+    """Mirror every metrics row to a tracker. A tracker that fails never stops the run."""
+    tracker: Literal["swanlab"] = "swanlab"
+    """Which tracker."""
+    project: str = "royale"
+    """Project name that the tracker files the run under."""
+    mode: Literal["offline", "local", "cloud"] = "offline"
+    """``offline`` writes files for a later upload and needs no login and no network; ``local``
+    writes files for the tracker's own viewer on this machine; ``cloud`` uploads and needs a login
+    made before the start."""
+
+    def __post_init__(self) -> None:
+        if not self.project.strip():
+            raise ConfigError("project: is empty, expected a name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """All settings of one server start. Times are in seconds unless the name says otherwise."""
+
+    pair: Pair = field(metadata=NO_FLAG)
+    """The four words, kept so that the recorded configuration is complete."""
+    policy: Any
+    """Settings of the policy; the variant word chooses where they start."""
+    algo: Any
+    """Settings of the algorithm; the variant word chooses where they start."""
+
+    seed: int = 0
+    """Seeds Python, NumPy, torch (before the policy is built) and the noise of every slot. With one
+    client the same seed gives the same run; with several, add ``--deterministic``. 0 to 2**32 - 1,
+    which is what NumPy takes."""
+    device: str = "auto"
+    """Where the policy lives: ``cpu``, ``cuda``, ``cuda:1``, or ``auto`` = a GPU if torch sees one.
+    For small networks the CPU is often the faster."""
+    torch_threads: int = 1
+    """CPU threads within one torch operation. One is fastest for small networks on a machine shared
+    with clients; raise it for large networks on a machine of their own."""
+    deterministic: bool = False
+    """Make a run with several clients repeatable bit by bit: fixed rounds, no patience, torch's
+    deterministic algorithms. Needs ``--min-clients`` and a ``--client-name`` for each client. The
+    slowest client then sets the pace."""
+
+    exp_name: str | None = None
+    """Name of the run, and of its directory
+    ``<checkpoint-base-dir>/<algo>/<policy>/<exp-name>``. Letters, digits, ``.``, ``_`` and
+    ``-``. When absent, a name is made from the time of the start."""
+    checkpoint_base_dir: Path = Path("runs")
+    """Folder that holds all runs. Each checkpoint is the folder ``<step>/`` of its run."""
+    resume: bool = False
+    """Continue the run of that name from its newest whole checkpoint."""
+    overwrite: bool = False
+    """Start the run of that name anew; the old one is moved aside until the first checkpoint."""
+    save_every: int = 10
+    """Iterations between checkpoints. One is also written at the end, on stop and on Ctrl-C."""
+    keep_last: int = 3
+    """Checkpoints kept; older ones are deleted after a newer one is whole."""
+    until_timesteps: int | None = None
+    """Frames to stop at, in place of the algorithm's own limit. With ``--resume``, runs a finished
+    run further."""
+    exit_when_idle: float | None = None
+    """Seconds after which a server that has lost all its clients ends, with a checkpoint. When
+    absent it waits for new ones. The time before the first client does not count."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything beyond this machine needs a token, since who can connect can
+    feed the training: set ``ROYALE_TOKEN`` or ``--token-file``."""
+    port: int = 8000
+    """TCP port to listen on; 0 takes a free one and says which."""
+    address_file: Path | None = None
+    """File that receives ``host:port`` in one line once the server listens. For scripts, with
+    ``--port 0``."""
+    token_file: Path | None = None
+    """File whose first line is the token that clients must present. ``ROYALE_TOKEN`` does the same.
+    There is no flag for the token itself: other users can read a command line."""
+    max_sessions: int = 1024
+    """Clients connected at once; further ones are told to come back."""
+    max_slots: int = 8192
+    """Agent seats of all clients together. Rollout storage is sized by it."""
+
+    dispatch: Literal["barrier", "dynamic"] = "barrier"
+    """When a batch is inferred. ``barrier``: one request of every client that is on time; the right
+    choice for equally fast clients. ``dynamic``: whatever is queued whenever the model is free; for
+    mixed speeds."""
+    mini_infer_batch_size: int | None = None
+    """Infer as soon as this many environments are queued, in place of waiting for every client.
+    Clamped to what the clients on time can bring."""
+    max_infer_batch_size: int | None = None
+    """Most slots in one ``dynamic`` batch; a larger single request is inferred alone. When absent,
+    no bound."""
+    max_infer_wait_ms: float = 0.0
+    """Milliseconds a ``dynamic`` batch may wait to grow. 0 favours latency, a few favour
+    throughput."""
+    min_clients: int = 1
+    """Training clients to wait for before the first round. Later ones may join at any time."""
+    patience: float = 3.0
+    """A client is late after this many median turns of the others, at least 20 ms; a round then
+    goes on without it. Up to that factor slower clients are waited for."""
+    close_wait: float = 1.0
+    """Seconds that a full buffer waits for late actions before it learns without them."""
+    first_step_timeout: float = 300.0
+    """Seconds a client may take from its welcome to its first observations. Covers building the
+    environments."""
+    feedback_wait_timeout: float = 60.0
+    """Seconds a client may take to answer an action; then it is disconnected and may come back.
+    Learn steps do not count. Must exceed the slowest environment step."""
+    on_nonfinite: Literal["reject", "halt"] = "reject"
+    """What a NaN or infinity in an observation or a reward does: ``reject`` ends that client's
+    session and discards the frame as invalid; ``halt`` stops the run with a checkpoint."""
+
+    inline: str | None = None
+    """Gymnasium id of an environment to run inside this process, without sockets: for debugging,
+    and to measure what the network costs. The run ends as it would with clients."""
+    inline_num_envs: int = 8
+    """Environments of ``--inline``, stepped together."""
+    inline_env_kwargs: str | None = None
+    """Keyword arguments for the environment of ``--inline``: a JSON object, '{"gravity": 5.0}'."""
+
+    track: TrackConfig = field(default_factory=TrackConfig)
+    """Mirror the curves to a tracker."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe lines shown on the console."""
+    plugin: tuple[str, ...] = field(default=(), metadata=REPEATABLE)
+    """Module (``my_policy``) or file (``plugins/my_policy.py``) that registers policies or
+    algorithms and is not installed. May be repeated."""
+    dry_run: bool = False
+    """Check the command and its configuration, print the configuration as JSON, and end."""
+
+    def __post_init__(self) -> None:
+        problems = [*_range_problems(self), *_run_problems(self), *_exclusion_problems(self)]
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    @property
+    def inline_kwargs(self) -> dict[str, Any]:
+        """The keyword arguments of the ``--inline`` environment."""
+        return _json_object(self.inline_env_kwargs) if self.inline_env_kwargs else {}
+
+    def scheduler(self) -> SchedulerConfig:
+        """The part of the settings that the frame rules need."""
+        from royale_server.scheduler.config import Dispatch, SchedulerConfig  # NumPy: not for help
+
+        return SchedulerConfig(
+            dispatch=Dispatch(self.dispatch),
+            mini_infer_batch_size=self.mini_infer_batch_size,
+            max_infer_batch_size=self.max_infer_batch_size,
+            max_infer_wait_s=self.max_infer_wait_ms / 1000.0,
+            min_clients=self.min_clients,
+            max_slots=self.max_slots,
+            patience=self.patience,
+            close_wait_s=self.close_wait,
+            first_step_timeout_s=self.first_step_timeout,
+            feedback_wait_timeout_s=self.feedback_wait_timeout,
+            deterministic=self.deterministic,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` can only be reached from this machine. Unknown names count as reachable."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _range_problems(config: ServerConfig) -> list[str]:
+    """Numbers outside the range in which they mean something."""
+    ranges: dict[str, tuple[float, float]] = {
+        "seed": (0, 2**32 - 1),
+        "torch_threads": (1, 1024),
+        "save_every": (1, float("inf")),
+        "keep_last": (1, float("inf")),
+        "until_timesteps": (1, float("inf")),
+        "exit_when_idle": (0, float("inf")),
+        "port": (0, 65535),
+        "max_sessions": (1, 1_000_000),
+        "max_slots": (1, 2**24),
+        "mini_infer_batch_size": (1, float("inf")),
+        "max_infer_batch_size": (1, float("inf")),
+        "max_infer_wait_ms": (0, 60_000),
+        "min_clients": (1, config.max_sessions),
+        "patience": (1, float("inf")),
+        "close_wait": (0, float("inf")),
+        "first_step_timeout": (0.001, float("inf")),
+        "feedback_wait_timeout": (0.001, float("inf")),
+        "inline_num_envs": (1, config.max_slots),
+    }
+    problems = []
+    for name, (low, high) in ranges.items():
+        value = getattr(config, name)
+        if value is not None and not low <= value <= high:
+            bound = f"at least {low:,}" if high == float("inf") else f"{low:,} to {high:,}"
+            problems.append(f"{name}: got {value}, expected {bound}")
+    return problems
+
+
+def _run_problems(config: ServerConfig) -> list[str]:
+    """What is wrong with the run's name, its device or the way it starts."""
+    problems = []
+    if config.exp_name is not None and not NAME_PATTERN.fullmatch(config.exp_name):
+        problems.append(
+            f"exp_name: got {config.exp_name!r}, expected up to 128 letters, digits, '.', '_' or "
+            "'-', the first a letter or digit: it becomes a folder name"
+        )
+    if not DEVICE_PATTERN.fullmatch(config.device):
+        problems.append(f"device: got {config.device!r}, expected auto, cpu, cuda or cuda:N")
+    if config.resume and config.overwrite:
+        problems.append(
+            "resume: excludes --overwrite; one continues the run, the other replaces it"
+        )
+    problems.extend(
+        f"{name}: needs --exp-name NAME; without it every start makes a new name from the time"
+        for name in ("resume", "overwrite")
+        if getattr(config, name) and config.exp_name is None
+    )
+    if config.resume and getattr(config.algo, "policy_checkpoint_path", None) is not None:
+        problems.append(
+            "resume: excludes --algo.policy-checkpoint-path; a resumed run already has its weights"
+        )
+    return problems
+
+
+def _exclusion_problems(config: ServerConfig) -> list[str]:
+    """Settings that would be ignored, or contradict each other."""
+    problems = []
+    if config.dispatch != "dynamic":
+        if config.max_infer_batch_size is not None:
+            problems.append("max_infer_batch_size: only bounds batches of --dispatch dynamic")
+        if config.max_infer_wait_ms != 0:
+            problems.append("max_infer_wait_ms: only delays batches of --dispatch dynamic")
+    elif config.mini_infer_batch_size is not None:
+        problems.append("mini_infer_batch_size: excludes --dispatch dynamic; choose one of the two")
+    if config.deterministic and (config.dispatch != "barrier" or config.mini_infer_batch_size):
+        problems.append(
+            "deterministic: excludes --dispatch dynamic and --mini-infer-batch-size; "
+            "its rounds are fixed"
+        )
+    if config.inline is None:
+        problems.extend(
+            f"{name}: only counts with --inline ENV"
+            for name, default in (("inline_num_envs", 8), ("inline_env_kwargs", None))
+            if getattr(config, name) != default
+        )
+    else:
+        problems.extend(_inline_problems(config))
+    return problems
+
+
+def _inline_problems(config: ServerConfig) -> list[str]:
+    """What makes no sense with an environment in this process."""
+    socket_defaults: dict[str, object] = {
+        "host": "127.0.0.1",
+        "port": 8000,
+        "address_file": None,
+        "token_file": None,
+        "max_sessions": 1024,
+        "exit_when_idle": None,
+        "min_clients": 1,
+    }
+    problems = [
+        f"{name}: excludes --inline, which opens no socket and has exactly one client"
+        for name, default in socket_defaults.items()
+        if getattr(config, name) != default
+    ]
+    if config.inline_env_kwargs is not None:
+        try:
+            _json_object(config.inline_env_kwargs)
+        except ValueError as error:
+            problems.append(
+                f"inline_env_kwargs: got {config.inline_env_kwargs!r}, expected a JSON object "
+                f"such as '{{\"gravity\": 5.0}}' ({error})"
+            )
+    return problems
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object. Raises ValueError for anything else."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"this is a {type(value).__name__}")
+    return value

@@ -1,0 +1,138 @@
+"""What a configuration needs from the machine: token, folders, the checkpoint to start from.
+
+Reads files and the environment, writes nothing, and never shows a token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from royale_client.wire.errors import ConfigError
+from royale_server.cli_flags import Settings
+from royale_server.config import is_loopback
+
+TOKEN_VARIABLE = "ROYALE_TOKEN"
+MANIFEST = "manifest.json"
+RESTORE_ALL = "all"
+
+_TOKEN = re.compile(r"[!-~]+")  # what an HTTP header can carry: visible ASCII, no spaces
+
+
+def precondition_problems(
+    config: Settings, given: Iterable[tuple[str, ...]], environ: Mapping[str, str]
+) -> list[str]:
+    """List what the machine or the command line lacks for this configuration.
+
+    Args:
+        config: Settings of the server; need not have passed its own checks.
+        given: Field paths that the user set on the command line.
+        environ: Environment variables.
+
+    Returns:
+        One sentence each, starting with the flag.
+    """
+    return [
+        *_token_problems(config, environ),
+        *_deterministic_problems(config, set(given)),
+        *_warm_start_problems(config),
+        *_address_file_problems(config),
+    ]
+
+
+def read_token(config: Settings, environ: Mapping[str, str]) -> str | None:
+    """Return the token clients must present, or None for an open server.
+
+    ``--token-file`` wins over ``ROYALE_TOKEN``.
+
+    Raises:
+        ConfigError: If the file cannot be read or the token cannot travel in an HTTP header. The
+            message never holds the token.
+    """
+    if config.token_file is not None:
+        where = f"--token-file {config.token_file}"
+        try:
+            lines = config.token_file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigError(f"{where}: cannot be read: {reason}") from error
+        return _valid_token(lines[0].strip() if lines else "", where)
+    token = environ.get(TOKEN_VARIABLE)
+    return None if token is None else _valid_token(token, TOKEN_VARIABLE)
+
+
+def _valid_token(token: str, where: str) -> str:
+    if not token:
+        raise ConfigError(f"{where}: holds no token; put one in, or remove it to run without")
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            f"{where}: the token has spaces or characters outside ASCII, "
+            "expected visible ASCII only"
+        )
+    return token
+
+
+def _token_problems(config: Settings, environ: Mapping[str, str]) -> list[str]:
+    if config.inline is not None:
+        return []
+    try:
+        token = read_token(config, environ)
+    except ConfigError as error:
+        return [str(error)]
+    if token is None and not is_loopback(config.host):
+        return [
+            f"--host: {config.host} can be reached from other machines, which needs a token; set "
+            f"{TOKEN_VARIABLE} or write --token-file FILE, here and at the clients"
+        ]
+    return []
+
+
+def _deterministic_problems(config: Settings, given: set[tuple[str, ...]]) -> list[str]:
+    if config.deterministic and config.inline is None and ("min_clients",) not in given:
+        return [
+            "--deterministic: needs --min-clients N, the number of clients that take part; "
+            "its rounds take one group of each"
+        ]
+    return []
+
+
+def _warm_start_problems(config: Settings) -> list[str]:
+    """Problems of the flags that start from another run's weights, where the algorithm has them."""
+    path: Path | None = getattr(config.algo, "policy_checkpoint_path", None)
+    restore: str = getattr(config.algo, "restore", RESTORE_ALL)
+    if path is None:
+        if restore == RESTORE_ALL:
+            return []
+        return [f"--algo.restore: {restore} needs --algo.policy-checkpoint-path STEP_DIRECTORY"]
+    problem = _step_directory_problem(path)
+    return [f"--algo.policy-checkpoint-path: {problem}"] if problem else []
+
+
+def _step_directory_problem(path: Path) -> str | None:
+    if not path.exists():
+        return f"{path} does not exist; expected the directory of one step, such as runs/…/983040"
+    if path.is_file():
+        return f"{path} is a file, expected the directory it lies in"
+    if (path / MANIFEST).is_file():
+        return None
+    steps = sorted(
+        (int(child.name) for child in path.iterdir() if _is_whole_step(child)), reverse=True
+    )
+    if steps:
+        return f"{path} is a run, expected one step of it; its newest is {path / str(steps[0])}"
+    return (
+        f"{path} has no {MANIFEST}, so it is no whole checkpoint; "
+        "expected the directory of one step, which holds model.safetensors"
+    )
+
+
+def _is_whole_step(folder: Path) -> bool:
+    return folder.name.isdecimal() and (folder / MANIFEST).is_file()
+
+
+def _address_file_problems(config: Settings) -> list[str]:
+    file = config.address_file
+    if file is not None and not file.parent.is_dir():
+        return [f"--address-file: the folder {file.parent} does not exist; create it first"]
+    return []
