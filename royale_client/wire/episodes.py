@@ -173,7 +173,9 @@ def _fits(metric: EpisodeMetric, value: object, max_count_length: int) -> bool:
 def _metric_value(metric: EpisodeMetric, raw: object) -> MetricValue | None:
     if metric.aggregation == "mean":
         return _number(raw)
-    if not isinstance(raw, list | tuple | np.ndarray) or np.ndim(raw) != 1:
+    if isinstance(raw, np.ndarray):
+        raw = raw.tolist()
+    if not isinstance(raw, list | tuple):
         return None
     numbers = [_number(item) for item in raw]
     values = [item for item in numbers if item is not None]
@@ -185,7 +187,7 @@ def _number(value: object) -> float | None:
     """Convert what a program may call a number, array of one element included."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
-    if not isinstance(value, bool | int | float | np.number | np.bool_):
+    if not isinstance(value, bool | int | float | np.integer | np.floating | np.bool_):
         return None
     try:
         converted = float(value)

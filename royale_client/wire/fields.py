@@ -73,13 +73,18 @@ def texts(header: Header, key: str, where: str, max_count: int, max_length: int)
 
 
 def maps(header: Header, key: str, where: str, max_count: int) -> tuple[dict[str, Any], ...]:
-    """Read a list of at most ``max_count`` maps; absent means empty."""
-    if key not in header:
-        return ()
+    """Read a list of at most ``max_count`` maps."""
     values = _list(header, key, where, max_count, "maps")
     if any(type(value) is not dict for value in values):
         _wrong(header, key, where, "a list of maps")
     return tuple(values)
+
+
+def optional_maps(
+    header: Header, key: str, where: str, max_count: int
+) -> tuple[dict[str, Any], ...]:
+    """Read a list of at most ``max_count`` maps; absent means empty."""
+    return maps(header, key, where, max_count) if key in header else ()
 
 
 def table(header: Header, key: str, where: str, max_count: int) -> dict[str, Any]:

@@ -149,8 +149,8 @@ class Hello:
             role=text(header, "role", where, name),
             env_id=text(header, "env_id", where, name),
             env_digest=text(header, "env_digest", where, name),
-            observation_space=from_data(header.get("observation_space"), arrays),
-            action_space=from_data(header.get("action_space"), arrays),
+            observation_space=_space(header, "observation_space", arrays),
+            action_space=_space(header, "action_space", arrays),
             groups=integers(header, "groups", where, bounds.max_groups, low=1),
             environments=_column(arrays, "environments"),
             seats=_column(arrays, "seats"),
@@ -348,6 +348,14 @@ def _check_layout(hello: Hello) -> None:
             f"environment {int(shared[0])} in both groups",
             "all slots of an environment in one group",
         )
+
+
+def _space(header: Header, key: str, arrays: Mapping[str, Array]) -> SpaceSpec:
+    try:
+        return from_data(header.get(key), arrays)
+    except MessageDecodeError as error:
+        error.where = f"hello.{key}, {error.where}"
+        raise
 
 
 def _column(arrays: Mapping[str, Array], name: str) -> IntArray | None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from royale_client.wire.errors import ContractError
-from royale_client.wire.fields import Header, array, integer, maps, number
+from royale_client.wire.fields import Header, array, integer, number, optional_maps
 from royale_client.wire.space_specs import MAX_CHOICES, MAX_LEAVES, Array
 
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
@@ -121,7 +121,7 @@ class Step:
             terminated=arrays.get("terminated"),
             truncated=arrays.get("truncated"),
             final_observations=finals or None,
-            episodes=maps(header, "episodes", "step", rows),
+            episodes=optional_maps(header, "episodes", "step", rows),
             env_time_s=number(header, "env_time_s", "step", low=0.0),
         )
         named = sum(name in arrays for name in _STEP_ARRAYS)
@@ -183,7 +183,7 @@ class Action:
             request=integer(header, "request", "action", low=1),
             policy_version=integer(header, "policy_version", "action"),
             actions=actions,
-            assignments=maps(header, "assignments", "action", MAX_CHOICES),
+            assignments=optional_maps(header, "assignments", "action", MAX_CHOICES),
         )
 
 

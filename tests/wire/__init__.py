@@ -1,0 +1,1 @@
+"""The shared format: codec, spaces, values, messages, grammar, errors."""
