@@ -22,6 +22,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from checkpoints.contents import CheckpointContents
+from checkpoints.disk import sync_directory
 from checkpoints.errors import (
     CheckpointContentError,
     CheckpointCorruptError,
@@ -63,6 +64,7 @@ __all__ = [
     "read_manifest",
     "remove_unfinished",
     "save",
+    "sync_directory",
     "verify",
 ]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from checkpoints.contents import CheckpointContents
+from checkpoints.disk import sync_directory
 from checkpoints.documents import DocumentError, encode
 from checkpoints.errors import CheckpointContentError, CheckpointError, CheckpointWriteError
 from checkpoints.manifest import (
@@ -190,14 +191,3 @@ def _whole(target: Path) -> Manifest | None:
 def _result(target: Path, manifest: Manifest, *, written: bool) -> SaveResult:
     size = sum(record.size_bytes for record in manifest.files.values())
     return SaveResult(path=target, step=manifest.step, written=written, size_bytes=size)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the entries of a directory durable. Windows has no such call and needs none."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,202 @@
+"""Rows of data as strict JSON lines in files that are only ever appended to.
+
+A line is whole or isolated on a line of its own; what was written is never changed. Numbers that
+JSON lacks become null and are named; absent data is an absent key. Never imports torch or NumPy:
+arrays and tensors are recognised by what they can do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+NONFINITE_KEY = "nonfinite"
+"""Key that maps the place of each null that was a number to ``nan``, ``inf`` or ``-inf``."""
+
+_MAX_DEPTH = 32
+_MAX_REPR = 200
+_MAX_INT_BITS = 1024
+_TAIL_BYTES = 1 << 16
+
+Json: TypeAlias = Any
+"""What the ``json`` module writes without help."""
+
+
+def to_line(record: Mapping[Any, object]) -> bytes:
+    """Write a record as one line of strict JSON.
+
+    Args:
+        record: Any mapping. Keys become text. Arrays, tensors and NumPy scalars become numbers and
+            lists; what has no JSON form becomes the text of its ``repr``. No value makes it fail.
+
+    Returns:
+        ASCII bytes with one newline, at the end. Non-finite numbers are null; ``nonfinite`` maps
+        where each of them was (``"loss"``, ``"metrics.values[2]"``) to what it was.
+
+    Raises:
+        ValueError: If the record has a key ``nonfinite`` of its own.
+    """
+    if NONFINITE_KEY in record:
+        raise ValueError(
+            f"a record cannot have the key {NONFINITE_KEY!r}: it names non-finite numbers"
+        )
+    nonfinite: dict[str, str] = {}
+    plain = _plain_mapping(record, "", nonfinite, 0)
+    if nonfinite:
+        plain[NONFINITE_KEY] = nonfinite
+    return json.dumps(plain, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+
+
+def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Read all records of a file; lines that do not parse are skipped.
+
+    Returns:
+        The records in order, and how many lines were skipped.
+    """
+    records: list[dict[str, Any]] = []
+    skipped = 0
+    with path.open("rb") as file:
+        for line in file:
+            record = _parse(line)
+            if record is None:
+                skipped += 1
+            else:
+                records.append(record)
+    return records, skipped
+
+
+def last_record(path: Path) -> dict[str, Any] | None:
+    """Return the last record of a file that parses, or ``None``. Reads from its end."""
+    if not path.exists():
+        return None
+    for line in _lines_from_end(path):
+        record = _parse(line)
+        if record is not None:
+            return record
+    return None
+
+
+class AppendFile:
+    """A file that records are appended to, one write for each.
+
+    If the file ends in a line that was cut (a crash, a full disk), that line is isolated by a
+    newline before anything else is written. Not thread-safe.
+
+    Args:
+        path: File to open or create. Its folder must exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        self._descriptor = os.open(path, flags, 0o644)
+        self._is_torn = self._ends_torn()
+        self.had_torn_tail = self._is_torn
+        """Whether the file was found with a cut last line."""
+
+    def append(self, record: Mapping[Any, object]) -> None:
+        """Append one record.
+
+        Raises:
+            OSError: If the line could not be written whole. Nothing of it will be taken for a
+                record; append it again to retry.
+        """
+        line = (b"\n" if self._is_torn else b"") + to_line(record)
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._descriptor, line[written:])
+        except OSError:
+            if written:
+                self._is_torn = line[written - 1 : written] != b"\n"
+            if written < len(line) - 1:  # all but the newline is a whole record
+                raise
+        else:
+            self._is_torn = False
+
+    def sync(self) -> None:
+        """Make everything appended so far durable.
+
+        Raises:
+            OSError: If the disk refuses.
+        """
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file. Everything appended is with the operating system already."""
+        os.close(self._descriptor)
+
+    def _ends_torn(self) -> bool:
+        size = os.fstat(self._descriptor).st_size
+        if size == 0:
+            return False
+        os.lseek(self._descriptor, size - 1, os.SEEK_SET)
+        return os.read(self._descriptor, 1) != b"\n"
+
+
+def _plain(value: object, where: str, nonfinite: dict[str, str], depth: int) -> Json:
+    """Convert a value to what JSON can express; note non-finite numbers under their place."""
+    to_list = getattr(value, "tolist", None)
+    if callable(to_list):  # arrays, tensors and NumPy scalars; the latter become one number
+        value = to_list()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _MAX_INT_BITS else hex(value)
+    if isinstance(value, float):
+        return _finite_or_null(float(value), where, nonfinite)
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
+        return _plain_mapping(value, where, nonfinite, depth + 1)
+    if depth < _MAX_DEPTH and isinstance(value, (list, tuple)):
+        return [_plain(v, f"{where}[{i}]", nonfinite, depth + 1) for i, v in enumerate(value)]
+    return _text(value if isinstance(value, str) else repr(value)[:_MAX_REPR])
+
+
+def _plain_mapping(
+    value: Mapping[Any, object], where: str, nonfinite: dict[str, str], depth: int
+) -> dict[str, Json]:
+    plain: dict[str, Json] = {}
+    for key, item in value.items():
+        name = _text(key) if isinstance(key, str) else str(key)
+        if name in plain or (not isinstance(key, str) and name in value):
+            name = f"{name} ({type(key).__name__})"  # 1 beside "1": both stay
+        plain[name] = _plain(item, f"{where}.{name}" if where else name, nonfinite, depth)
+    return plain
+
+
+def _finite_or_null(value: float, where: str, nonfinite: dict[str, str]) -> float | None:
+    if math.isfinite(value):
+        return value
+    nonfinite[where] = repr(value)
+    return None
+
+
+def _text(value: str) -> str:
+    """Replace lone surrogates, which strict readers refuse even when escaped."""
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _lines_from_end(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, last one first, reading it in blocks from its end."""
+    with path.open("rb") as file:
+        position = file.seek(0, os.SEEK_END)
+        rest = b""
+        while position > 0:
+            start = max(0, position - _TAIL_BYTES)
+            file.seek(start)
+            first, *lines = (file.read(position - start) + rest).split(b"\n")
+            yield from reversed(lines)
+            rest, position = first, start
+        yield rest
