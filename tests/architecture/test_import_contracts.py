@@ -1,0 +1,82 @@
+"""The arrows between the packages hold, and each contract breaks when somebody crosses it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# The smallest tree that has every module the contracts name, with imports that are all allowed.
+SKELETON = {
+    "royale_client/__init__.py": "",
+    "royale_client/session.py": "from royale_client.wire import codec",
+    "royale_client/loop.py": "import time\nfrom royale_client import session",
+    "royale_client/wire/__init__.py": "",
+    "royale_client/wire/codec.py": "import msgpack\nimport numpy",
+    "royale_server/__init__.py": "",
+    "royale_server/config.py": "from royale_client.wire import codec",
+    "royale_server/inline.py": "from royale_client import loop",
+    "royale_server/run.py": "import torch\nimport algorithms\nimport checkpoints",
+    "royale_server/scheduler/__init__.py": "",
+    "royale_server/scheduler/core.py": "import dataclasses",
+    "royale_server/endpoint/__init__.py": "",
+    "royale_server/endpoint/session.py": "import royale_client.wire.codec",
+    "royale_server/endpoint/edge.py": "import asyncio",
+    "algorithms/__init__.py": "import torch\nfrom royale_client.wire import codec",
+    "checkpoints/__init__.py": "import safetensors\nimport royale_client.wire",
+}
+
+VIOLATIONS = [
+    ("layers", "royale_client/loop.py", "import algorithms"),
+    ("layers", "algorithms/__init__.py", "import royale_server.config"),
+    ("layers", "algorithms/__init__.py", "import checkpoints"),
+    ("layers", "checkpoints/__init__.py", "import algorithms"),
+    ("light-client", "royale_client/loop.py", "def lazily():\n    import torch"),
+    ("light-client", "royale_client/loop.py", "import safetensors.numpy"),
+    ("pure-wire", "royale_client/wire/codec.py", "import gymnasium"),
+    ("pure-wire", "royale_client/wire/codec.py", "from royale_client import session"),
+    ("pure-cores", "royale_client/wire/codec.py", "import socket"),
+    ("pure-cores", "royale_client/session.py", "from royale_client import loop"),
+    ("pure-cores", "royale_server/scheduler/core.py", "from time import monotonic"),
+    ("pure-cores", "royale_server/endpoint/session.py", "import asyncio"),
+    ("scheduler-alone", "royale_server/scheduler/core.py", "import royale_server.config"),
+    ("only-wire", "royale_server/config.py", "from royale_client import session"),
+    ("only-wire", "checkpoints/__init__.py", "import royale_client"),
+]
+
+
+def lint_imports(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    command = [sys.executable, "-c", program, "--no-cache", "--no-logo", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def skeleton(tmp_path):
+    for name, text in SKELETON.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_every_import_contract_holds():
+    answer = lint_imports(ROOT)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_allowed_imports_keep_every_contract(skeleton):
+    answer = lint_imports(skeleton)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize(("contract", "module", "planted"), VIOLATIONS)
+def test_contract_breaks_on_a_planted_violation(skeleton, contract, module, planted):
+    with (skeleton / module).open("a") as file:
+        file.write(planted + "\n")
+    answer = lint_imports(skeleton, "--contract", contract)
+    assert answer.returncode == 1
+    assert "1 broken" in answer.stdout, answer.stdout + answer.stderr

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Sets Royale up and runs it: ``python3 x.py train``, ``… test``, ``… check``.
+
+Needs nothing but Python's standard library. Makes ``.venv`` beside itself, installs this checkout
+into it with the pins of ``constraints.txt``, and remembers what it installed, so that later calls
+start at once. Never touches another Python installation and never leaves a process behind.
+"""
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - older Pythons reach this line and need the sentence
+    sys.exit(
+        "x.py: Royale needs Python 3.11 or newer, this is {}.{} ({}). Install a newer one and run "
+        "x.py with it, for example: python3.11 x.py test".format(
+            *sys.version_info[:2], sys.executable
+        )
+    )
+
+import argparse
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "royale-setup.json"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+
+TRAIN_EXTRAS = frozenset({"server", "gym"})
+TEST_EXTRAS = frozenset({"server", "gym", "mujoco", "fast", "dev"})
+CLIENTS = ("client-1", "client-2")
+CLIENT_GRACE_S = 10  # for a client to end by itself once the server has ended
+
+USAGE = """\
+usage: python3 x.py COMMAND [arguments]
+
+  train [-- SERVER ARGUMENTS]   train CartPole-v1 with one server and two clients on this machine,
+                                for example: python3 x.py train -- --seed 3 --exp-name first
+  test [PYTEST ARGUMENTS]       run the tests, for example: python3 x.py test tests/architecture -x
+       --learning               instead: the tests that train until a return bar is met
+       --chaos                  instead: the tests that kill processes and cut connections
+  check [--no-tests]            format, lint, types, import contracts, tests; ends with a summary
+
+Every command first makes .venv and installs what it needs; later calls skip that.
+ROYALE_PIP_ARGS holds extra arguments for pip install, for example another index for torch:
+ROYALE_PIP_ARGS='--extra-index-url URL' python3 x.py train
+"""
+
+
+class SetupError(Exception):
+    """The set-up cannot go on; the text says why and what to do."""
+
+
+def say(sentence: str) -> None:
+    """Print a line of x.py's own, told apart from the output of what it runs."""
+    print(f"x.py: {sentence}", flush=True)
+
+
+# -- set-up ------------------------------------------------------------------------------------
+
+
+def ensure_installed(extras: frozenset[str]) -> None:
+    """Make ``.venv`` hold this checkout with at least these extras.
+
+    Costs three small file reads when the last installation still fits.
+
+    Args:
+        extras: Names of optional-dependency groups of ``pyproject.toml``.
+
+    Raises:
+        SetupError: If the virtual environment or the installation failed.
+    """
+    fingerprint = setup_fingerprint()
+    installed = installed_extras(fingerprint)
+    if extras <= installed:
+        return
+    started_s = time.monotonic()
+    STAMP.unlink(missing_ok=True)  # an interrupted installation must not pass for a finished one
+    if not venv_is_usable():
+        make_venv()
+    install(extras | installed)
+    STAMP.write_text(json.dumps({"fingerprint": fingerprint, "extras": sorted(extras | installed)}))
+    say(f"set-up took {time.monotonic() - started_s:.0f} s; later calls skip it")
+
+
+def setup_fingerprint() -> str:
+    """Hash all that an installation depends on, the place of the checkout included."""
+    files = [(ROOT / name).read_text("utf-8") for name in ("pyproject.toml", "constraints.txt")]
+    return hashlib.sha256("\0".join([str(ROOT), sys.version, *files]).encode()).hexdigest()
+
+
+def installed_extras(fingerprint: str) -> frozenset[str]:
+    """Return the extras installed under this fingerprint; none where it does not fit."""
+    if not VENV_PYTHON.exists() or not STAMP.exists():
+        return frozenset()
+    stamp = json.loads(STAMP.read_text())
+    return frozenset(stamp["extras"]) if stamp["fingerprint"] == fingerprint else frozenset()
+
+
+def venv_is_usable() -> bool:
+    """Tell whether ``.venv`` has pip and the Python version that runs this script."""
+    if not VENV_PYTHON.exists():
+        return False
+    probe = "import pip, sys; print(*sys.version_info[:2])"
+    answer = subprocess.run(
+        [str(VENV_PYTHON), "-c", probe], capture_output=True, text=True, check=False
+    )
+    return answer.stdout.split() == [str(number) for number in sys.version_info[:2]]
+
+
+def make_venv() -> None:
+    """Create ``.venv`` afresh, or say which package of the operating system is missing."""
+    missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SetupError(
+            f"{sys.executable} cannot make a virtual environment: it lacks the module "
+            f"{missing[0]}. On Debian and Ubuntu: apt-get install python3-venv; then run it again."
+        )
+    say(f"making {VENV} with Python {sys.version.split()[0]}")
+    if run(sys.executable, "-m", "venv", "--clear", VENV) != 0:
+        raise SetupError(f"could not make {VENV}: the lines above say why.")
+
+
+def install(extras: frozenset[str]) -> None:
+    """Install this checkout, editable, with these extras and the pinned versions."""
+    target = f"{ROOT}[{','.join(sorted(extras))}]"
+    say(f"installing {target}; the first time this takes a minute or more and about 1.3 GB")
+    pip = (VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check")
+    more = shlex.split(os.environ.get("ROYALE_PIP_ARGS", ""))
+    if run(*pip, *more, "-c", ROOT / "constraints.txt", "-e", target) != 0:
+        raise SetupError(
+            f"pip could not install {target}: its lines above say why. Where the default package "
+            "index is out of reach, ROYALE_PIP_ARGS can name another source."
+        )
+
+
+# -- processes ---------------------------------------------------------------------------------
+
+
+def run(*command: str | Path) -> int:
+    """Run one command in the foreground, wait for it, and return its exit code.
+
+    A Ctrl-C at the terminal reaches the command directly; one that was sent to this process alone
+    is passed on. Either way the command decides how it ends.
+    """
+    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, text=True)
+    try:
+        while True:
+            try:
+                return exit_code(process.wait())
+            except KeyboardInterrupt:
+                if os.name == "posix" and not sys.stdin.isatty():
+                    process.send_signal(signal.SIGINT)
+    finally:
+        end(process)
+
+
+def exit_code(status: int) -> int:
+    """Translate "ended by signal n", which is -n, to the shell's 128 + n."""
+    return 128 - status if status < 0 else status
+
+
+def end(process: subprocess.Popen[str], patience_s: float = 40) -> None:
+    """Ask a process that still runs to end, and kill it when it takes too long."""
+    for stop in (process.terminate, process.kill):
+        if process.poll() is not None:
+            return
+        stop()
+        ends_within(process, patience_s)
+
+
+def ends_within(process: subprocess.Popen[str], time_s: float) -> bool:
+    """Wait for a process and tell whether it ended in time."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(time_s)
+    return process.poll() is not None
+
+
+def leave_on(signum: int, frame: FrameType | None) -> None:
+    """Handle a signal by an exception, so that every ``finally`` runs."""
+    raise SystemExit(128 + signum)
+
+
+class Job:
+    """Processes that belong together; their lines are shown under their names.
+
+    They do not receive the terminal's Ctrl-C themselves: ``pass_signals_to`` gives it, exactly
+    once, to the one that decides. Leaving the ``with`` block ends all that still run.
+    """
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[str]] = []
+        self._readers: list[threading.Thread] = []
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for process in reversed(self._processes):
+            end(process)
+        for reader in self._readers:
+            reader.join()
+
+    def start(self, name: str, *command: str | Path) -> subprocess.Popen[str]:
+        """Start one process and show what it prints."""
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # without effect on Windows, where Ctrl-C reaches all of them
+        )
+        assert process.stdout is not None
+        reader = threading.Thread(target=show_lines, args=(name, process.stdout), daemon=True)
+        reader.start()
+        self._processes.append(process)
+        self._readers.append(reader)
+        return process
+
+
+def show_lines(name: str, stream: IO[str]) -> None:
+    """Copy a process's lines to standard output, each under the name of the process."""
+    for line in stream:
+        # With the terminal gone, go on reading: a full pipe would stop the process.
+        with contextlib.suppress(OSError):
+            print(f"{name:>8} | {line.rstrip()}", flush=True)
+
+
+def pass_signals_to(process: subprocess.Popen[str]) -> None:
+    """Let Ctrl-C, a request to end and a closed terminal reach this process, and only it."""
+    for name, passed_on in (("SIGINT", "SIGINT"), ("SIGTERM", "SIGTERM"), ("SIGHUP", "SIGTERM")):
+        if os.name == "posix":
+            signal.signal(getattr(signal, name), sender(process, getattr(signal, passed_on)))
+
+
+def sender(process: subprocess.Popen[str], signum: int) -> Callable[[int, FrameType | None], None]:
+    """Make a signal handler that sends ``signum`` to the process."""
+    return lambda _signum, _frame: process.send_signal(signum)
+
+
+# -- commands ----------------------------------------------------------------------------------
+
+
+def train(arguments: list[str]) -> int:
+    """Train CartPole-v1 with one server and two clients; return the server's exit code."""
+    ensure_installed(TRAIN_EXTRAS)
+    arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
+    run_directory, arguments = choose_run_directory(arguments)
+    with tempfile.TemporaryDirectory() as folder, Job() as job:
+        address_file = Path(folder) / "address"
+        server = job.start("server", *server_command(address_file), *arguments)
+        pass_signals_to(server)
+        port = wait_for_port(server, address_file)
+        clients = {name: job.start(name, *client_command(name, port)) for name in CLIENTS if port}
+        code = wait_for_end(server, clients)
+    if run_directory.exists():
+        say(f"run directory: {run_directory}")
+    say(f"ended with exit code {code}")
+    return code
+
+
+def server_command(address_file: Path) -> list[str | Path]:
+    """Return the command of a PPO server on a port that is free."""
+    words = ["mlp-policy", "default", "ppo", "classic", "--port", "0", "--address-file"]
+    return [BIN / "royale-server", *words, address_file]
+
+
+def client_command(name: str, port: int) -> list[str | Path]:
+    """Return the command of a client that runs eight environments for the server."""
+    words = ["gym", "--env-id", "CartPole-v1", "--num-envs", "8", "--client-name"]
+    return [BIN / "royale-env-client", *words, name, "--server-url", f"ws://127.0.0.1:{port}"]
+
+
+def choose_run_directory(arguments: list[str]) -> tuple[Path, list[str]]:
+    """Return where the run will lie, and the server arguments that put it there."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--exp-name", default=time.strftime("cartpole-%Y%m%d-%H%M%S"))
+    parser.add_argument("--checkpoint-base-dir", default="runs")
+    chosen, others = parser.parse_known_args(arguments)
+    run_directory = ROOT / chosen.checkpoint_base_dir / "ppo" / "mlp-policy" / chosen.exp_name
+    placed = ["--exp-name", chosen.exp_name, "--checkpoint-base-dir", chosen.checkpoint_base_dir]
+    return run_directory, others + placed
+
+
+def wait_for_port(server: subprocess.Popen[str], address_file: Path) -> int | None:
+    """Wait until the server has written ``host:port``; None if it ended before."""
+    while not address_file.exists():
+        if ends_within(server, 0.05):
+            return None
+    return int(address_file.read_text().rpartition(":")[2])
+
+
+def wait_for_end(server: subprocess.Popen[str], clients: dict[str, subprocess.Popen[str]]) -> int:
+    """Wait for the server, then for the clients it told to stop; return the job's exit code.
+
+    A client that fails ends the job: the server is asked to save and stop.
+    """
+    while not ends_within(server, 0.1):
+        failed = [name for name, client in clients.items() if client.poll()]
+        # A server that crashed takes its clients along: see first whether that is the story.
+        if failed and not ends_within(server, 2):
+            code = exit_code(clients[failed[0]].returncode)
+            say(f"{failed[0]} failed with exit code {code}: ending the server")
+            end(server)
+            return code
+    for client in clients.values():
+        ends_within(client, CLIENT_GRACE_S)
+    return exit_code(server.returncode)
+
+
+def test(arguments: list[str]) -> int:
+    """Run the fast tests, or the slow suites that were named; return pytest's exit code."""
+    ensure_installed(TEST_EXTRAS)
+    suites = [word[2:] for word in arguments if word in ("--learning", "--chaos")]
+    others = [word for word in arguments if word not in ("--learning", "--chaos")]
+    selection = ["-m", " or ".join(suites)] if suites else []
+    return run(VENV_PYTHON, "-m", "pytest", *selection, *others)
+
+
+def check(arguments: list[str]) -> int:
+    """Run every check, failed ones included, then say how each went; 1 if any failed."""
+    unknown = [word for word in arguments if word != "--no-tests"]
+    if unknown:
+        raise SetupError(
+            f"check knows --no-tests, got {' '.join(unknown)}; try python3 x.py --help."
+        )
+    ensure_installed(TEST_EXTRAS)
+    python: list[str | Path] = [VENV_PYTHON, "-m"]
+    steps: dict[str, list[str | Path]] = {
+        "format": [*python, "ruff", "format", "--check", "."],
+        "lint": [*python, "ruff", "check", "."],
+        "types": [*python, "mypy"],
+        "imports": [BIN / "lint-imports", "--no-logo"],
+        "tests": [*python, "pytest"],
+    }
+    if arguments:
+        del steps["tests"]
+    failed = [name for name, command in steps.items() if not passes(name, command)]
+    say(f"failed: {', '.join(failed)}" if failed else f"all passed: {', '.join(steps)}")
+    return 1 if failed else 0
+
+
+def passes(name: str, command: list[str | Path]) -> bool:
+    """Run one step of the check under a heading, and tell whether it passed."""
+    say(f"{name} ...")
+    started_s = time.monotonic()
+    code = run(*command)
+    outcome = "passed" if code == 0 else f"FAILED with exit code {code}"
+    say(f"{name} {outcome} in {time.monotonic() - started_s:.1f} s")
+    return code == 0
+
+
+COMMANDS = {"train": train, "test": test, "check": check}
+
+
+def main(arguments: list[str]) -> int:
+    """Carry out one command and return the exit code of what it ran."""
+    command = arguments[0] if arguments else "--help"
+    if command in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if command not in COMMANDS:
+        print(USAGE, file=sys.stderr)
+        print(f"x.py: no command {command!r}; there are {', '.join(COMMANDS)}.", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, leave_on)
+    try:
+        return COMMANDS[command](arguments[1:])
+    except SetupError as error:
+        print(f"x.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("x.py: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
