@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
 from royale_client.wire.errors import ConfigError, RoyaleError
 from royale_server.builtin_components import builtin_registry
@@ -28,6 +27,7 @@ from royale_server.config_document import to_document
 from royale_server.exit_codes import ExitCode
 from royale_server.preconditions import precondition_problems
 from royale_server.registry import Registry
+from royale_server.version import product_version
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--version"]:
-        sys.stdout.write(f"{PROGRAM} {_version()}\n")
+        sys.stdout.write(f"{PROGRAM} {product_version()}\n")
         return ExitCode.FINISHED
     try:
         registry = _registry(arguments)
@@ -116,8 +116,9 @@ def read_command(arguments: Sequence[str], registry: Registry) -> Command:
 
 def run_command(command: Command) -> int:
     """Run the server of an understood command and return its exit code."""
-    from royale_server.monitoring.console import Console, Terminal
+    from royale_server.monitoring.console import Console
     from royale_server.monitoring.logging_setup import configure
+    from royale_server.monitoring.terminal import Terminal
 
     terminal = Terminal.of_stderr()
     configure(command.config.log_level, terminal)
@@ -192,10 +193,3 @@ def _joined(
     named = {problem.partition(":")[0] for problem in [*checked.problems, *following]}
     new = [problem for problem in of_machine if problem.partition(":")[0] not in named]
     return [*checked.problems, *following, *new]
-
-
-def _version() -> str:
-    try:
-        return metadata.version("royale-rl")
-    except metadata.PackageNotFoundError:
-        return "(not installed; running from its source folder)"

@@ -1,0 +1,228 @@
+"""How to read every key of ``metrics.jsonl`` that the server itself writes.
+
+The rows are filled elsewhere; a test holds the two together. The keys of the algorithm are declared
+beside the algorithm and joined in here. Knows no run and computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from algorithms.metric_spec import MetricSpec
+
+_NO_EPISODE = "no training episode ended in the iteration"
+_ENDED = "training episodes that ended in the iteration, trained on or not"
+
+RUN = (
+    MetricSpec(
+        key="run/iteration",
+        unit="1",
+        meaning="Number of this row, from 1; continues when the run is resumed.",
+        statistic="last",
+    ),
+    MetricSpec(
+        key="run/step",
+        unit="frame",
+        meaning="Frames stored and trained on since the run began; names the checkpoints.",
+        statistic="sum",
+    ),
+    MetricSpec(
+        key="run/env_steps",
+        unit="env step",
+        meaning="Environment steps of learner seats since the run began, trained on or not.",
+        statistic="sum",
+    ),
+    MetricSpec(
+        key="run/attempt",
+        unit="1",
+        meaning="Which start of the server wrote the row: 1 for the first, one more per resume.",
+        statistic="last",
+        deterministic=False,
+    ),
+    MetricSpec(
+        key="run/policy_version",
+        unit="1",
+        meaning="Learn steps completed, this one included.",
+        statistic="last",
+    ),
+    MetricSpec(
+        key="run/frames",
+        unit="frame",
+        meaning="Frames stored in this iteration.",
+        statistic="sum",
+    ),
+)
+
+THROUGHPUT = (
+    MetricSpec(
+        key="throughput/collect_frames_per_s",
+        unit="frame/s",
+        meaning="Frames of the iteration by the time it took to collect them.",
+        deterministic=False,
+    ),
+    MetricSpec(
+        key="throughput/frames_per_s",
+        unit="frame/s",
+        meaning="Frames of the iteration by its whole time, learning included.",
+        deterministic=False,
+    ),
+    MetricSpec(
+        key="throughput/rows_per_batch",
+        unit="row",
+        meaning="Rows answered by one inference batch: how well requests are gathered.",
+        deterministic=False,
+        population="inference batches of the iteration",
+    ),
+)
+
+TIME = (
+    MetricSpec(
+        key="time/iteration_s",
+        unit="s",
+        meaning="From the first open moment of the collection to the end of the learn step.",
+        statistic="sum",
+        deterministic=False,
+    ),
+    MetricSpec(
+        key="time/collect_s",
+        unit="s",
+        meaning="From the first open moment of the collection to the beginning of the learn step.",
+        statistic="sum",
+        deterministic=False,
+    ),
+    MetricSpec(
+        key="time/infer_s",
+        unit="s",
+        meaning="Spent in inference; a large share of time/collect_s means the model is the limit.",
+        statistic="sum",
+        deterministic=False,
+        population="inference batches of the iteration",
+    ),
+    MetricSpec(
+        key="time/learn_s",
+        unit="s",
+        meaning="Spent in the learn step.",
+        statistic="sum",
+        deterministic=False,
+    ),
+)
+
+
+def _of_episodes(name: str, unit: str, what: str) -> tuple[MetricSpec, ...]:
+    """Mean, minimum and maximum of one number of the iteration's episodes."""
+    return tuple(
+        MetricSpec(
+            key=f"env/{name}_{statistic}",
+            unit=unit,
+            meaning=f"{what}, {statistic} over episodes.",
+            statistic=statistic,
+            population=_ENDED,
+            absent_when=_NO_EPISODE,
+        )
+        for statistic in ("mean", "min", "max")
+    )
+
+
+ENV = (
+    *_of_episodes("return", "reward", "Undiscounted sum of rewards"),
+    *_of_episodes("length", "env step", "Steps from reset to end"),
+    MetricSpec(
+        key="env/episodes",
+        unit="episode",
+        meaning="Episodes that ended.",
+        statistic="sum",
+        population=_ENDED,
+        absent_when=_NO_EPISODE,
+    ),
+    MetricSpec(
+        key="env/return_mean_100",
+        unit="reward",
+        meaning="Undiscounted sum of rewards, mean over the last 100 episodes (fewer at first).",
+        population="the last training episodes that ended, whatever the iteration",
+        absent_when="no training episode has ended yet",
+    ),
+)
+
+_DISCARDS = {
+    "late": "the answer was still owed when the learn step could no longer wait for it",
+    "cut": "the action was still open when only such frames kept a learn step waiting",
+    "lost": "the client was gone or silent before the outcome arrived",
+    "invalid": "the reward or an observation was not finite",
+    "stale": "the action was of an older policy version; 0 by construction",
+    "buffer_full": "the storage had no room; 0 by construction",
+}
+
+SERVER = (
+    MetricSpec(
+        key="server/clients",
+        unit="client",
+        meaning="Sessions taking part when the row was written.",
+        statistic="last",
+        deterministic=False,
+    ),
+    MetricSpec(
+        key="server/discarded_frames",
+        unit="frame",
+        meaning="Frames not trained on since this start of the server, for any of the reasons.",
+        statistic="sum",
+        deterministic=False,
+    ),
+    *(
+        MetricSpec(
+            key=f"server/discarded_{reason}",
+            unit="frame",
+            meaning=f"Frames not trained on since this start of the server: {why}.",
+            statistic="sum",
+            deterministic=False,
+        )
+        for reason, why in _DISCARDS.items()
+    ),
+    MetricSpec(
+        key="server/no_state_frames",
+        unit="frame",
+        meaning="Outcomes since this start of the server of actions it does not know, as after a "
+        "client came back; counted beside the discarded ones.",
+        statistic="sum",
+        deterministic=False,
+    ),
+    MetricSpec(
+        key="server/conservation_error",
+        unit="frame",
+        meaning="Frames that the books cannot account for. Anything but 0 is a defect.",
+        statistic="last",
+    ),
+)
+
+SERVER_METRICS: tuple[MetricSpec, ...] = (*RUN, *THROUGHPUT, *TIME, *ENV, *SERVER)
+"""Everything the server writes into a row beside the algorithm's own numbers."""
+
+
+def declared(learner_metrics: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
+    """Join the server's declarations with those of an algorithm.
+
+    Args:
+        learner_metrics: The algorithm's declarations.
+
+    Returns:
+        Key -> declaration, the server's first.
+
+    Raises:
+        ValueError: If a key is declared twice, naming all such keys.
+    """
+    joined: dict[str, MetricSpec] = {}
+    twice: list[str] = []
+    for spec in (*SERVER_METRICS, *learner_metrics):
+        if spec.key in joined:
+            twice.append(spec.key)
+        joined[spec.key] = spec
+    if twice:
+        raise ValueError(
+            f"metric keys declared twice: {', '.join(twice)}; rename them where the algorithm "
+            "declares them"
+        )
+    return joined
+
+
+def deterministic_keys(specs: Mapping[str, MetricSpec]) -> frozenset[str]:
+    """Keys whose numbers must be equal in two runs with the same seed and settings."""
+    return frozenset(key for key, spec in specs.items() if spec.deterministic)
