@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,9 @@ PACKAGES = ("royale_server", "royale_client", "algorithms", "checkpoints")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".js", ".html", ".json"}
 
-# Spelled in pieces, so that this file does not contain what it forbids.
-UNSAFE_LOADING = re.compile(
-    r"\bimport (c?pickle|dill|cloudpickle|marshal|shelve)\b"
-    r"|\bfrom (c?pickle|dill|cloudpickle|marshal|shelve)\b"
-    r"|\bpickle\.load"
-    r"|\btorch\.load\("
-    r"|\ballow_pickle\s*=\s*True"
-)
+# Spelled as patterns, so that this file does not contain what it forbids.
+PICKLE_MODULES = r"\b(import|from) (c?pickle|dill|cloudpickle|marshal|shelve|joblib)\b"
+UNSAFE_LOADING = r"\bpickle\.loads?\(|\btorch\.load\(|\ballow_pickle\s*=\s*True"
 
 # Distributions whose import name differs from their own.
 IMPORT_NAMES = {"ale-py": "ale_py", "opencv-python-headless": "cv2"}
@@ -67,18 +62,32 @@ def test_module_opens_with_a_docstring(path):
     assert ast.get_docstring(ast.parse(path.read_text("utf-8")))
 
 
+def files_with(pattern: str, files: Iterable[Path]) -> list[str]:
+    texts = [path for path in files if path.suffix in TEXT_SUFFIXES]
+    return [str(path) for path in texts if re.search(pattern, path.read_text("utf-8"))]
+
+
 def test_nothing_in_the_repository_loads_pickles():
-    texts = [path for path in repository_files() if path.suffix in TEXT_SUFFIXES]
-    found = [str(path) for path in texts if UNSAFE_LOADING.search(path.read_text("utf-8"))]
-    assert found == []
+    assert files_with(UNSAFE_LOADING, repository_files()) == []
+
+
+def test_nothing_but_tests_knows_pickle():
+    # Tests make pickled bytes to show that they are refused.
+    files = (path for path in repository_files() if path.relative_to(ROOT).parts[0] != "tests")
+    assert files_with(PICKLE_MODULES, files) == []
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["import " + "pickle", "from " + "pickle import loads", "torch." + "load(path)"],
+    ("pattern", "line"),
+    [
+        (PICKLE_MODULES, "import " + "pickle"),
+        (PICKLE_MODULES, "    from " + "pickle import loads"),
+        (UNSAFE_LOADING, "model = torch" + ".load(path)"),
+    ],
 )
-def test_unsafe_loading_is_recognised(line):
-    assert UNSAFE_LOADING.search(line)
+def test_unsafe_loading_is_recognised(tmp_path, pattern, line):
+    (tmp_path / "module.py").write_text(line)
+    assert files_with(pattern, [tmp_path / "module.py"]) != []
 
 
 @pytest.mark.parametrize("package", ["algorithms", "checkpoints", "royale_server"])
