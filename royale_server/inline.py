@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from royale_client.envs.gymnasium_envs import GymConfig, make_driver
-from royale_client.loop import EnvLoop, make_hello
+from royale_client.hello import make_hello
+from royale_client.loop import EnvLoop
 from royale_client.transport import ConnectionLostError
 from royale_server.config import ServerConfig
 from royale_server.endpoint.hub import Hub

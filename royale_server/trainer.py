@@ -230,7 +230,7 @@ class Trainer:
         """The model thread raised: nothing is saved, since the learner may be half changed."""
         logger.error("the model thread failed: %s", error, exc_info=error)
         self.event("crashed", f"{type(error).__name__}: {error}")
-        self._end, self._end_message = End.CRASHED, str(error)
+        self._end, self._end_message = End.CRASHED, "an internal error; its log has the cause"
         self._finish(ExitCode.CRASHED)
 
     # --- learning -----------------------------------------------------------------------------

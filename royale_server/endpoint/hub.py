@@ -410,8 +410,8 @@ class Hub:
             return max(0, self._config.min_clients - len(self._lobby))
         if self._scheduler.dispatcher.started:
             return 0
-        ready = sum(member.entered for member in self._by_member)
-        return max(0, self._config.min_clients - ready)
+        joined = sum(member.role is Role.TRAIN for member in self._by_member)
+        return max(0, self._config.min_clients - joined)
 
     def _report_waiting(self, now: float) -> None:
         scheduler = self.scheduler

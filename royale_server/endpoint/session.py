@@ -186,7 +186,9 @@ class ServerSession:
         after = next_state(Side.SERVER, self.state, Action.TYPE)
         if self._actions is None or self._requests.outstanding(group) != request:
             raise UnexpectedMessageError(
-                "an answer to a request that is not open", where=f"action, group {group}"
+                "an answer to a request that is not open",
+                where=f"action, group {group}",
+                got=f"request {request}",
             )
         self._actions.check(group, request, actions, self._asking[group])
         answer = Action(
