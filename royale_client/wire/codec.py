@@ -53,11 +53,9 @@ def encode(header: dict[str, Any], arrays: Mapping[str, Array]) -> bytes:
         array = given
         if code is None or not given.flags.c_contiguous or given.ndim > MAX_DIMS:
             array, code = _normalised(name, given)
-        if offset & 7:
-            parts.append(_PADDING[-offset & 7])
-            offset += -offset & 7
+        parts += (_PADDING[-offset & 7], array)
+        offset = (offset + 7) & -8
         table[name] = (code, array.shape, offset)
-        parts.append(array)
         offset += array.nbytes
     packed = _pack({**header, "a": table} if table else header)
     parts[0] = len(packed).to_bytes(LENGTH_BYTES, "little")

@@ -64,7 +64,7 @@ TRANSITIONS: dict[Side, dict[State, dict[str, State]]] = {
         },
         State.STOPPING: {"fault": State.FAULTED},
         State.DISMISSED: {"fault": State.FAULTED},
-        State.LEFT: {},
+        State.LEFT: {"fault": State.FAULTED},
         State.FAULTED: {},
     },
 }
@@ -140,7 +140,12 @@ class Requests:
         self._open = [False] * len(last_requests)
 
     def outstanding(self, group: int) -> int | None:
-        """Return the number of the group's request that has no answer, or None."""
+        """Return the number of the group's request that has no answer, or None.
+
+        Raises:
+            UnexpectedMessageError: There is no such group.
+        """
+        self._check_group(group)
         return self._last[group] if self._open[group] else None
 
     def is_first(self, group: int, request: int) -> bool:

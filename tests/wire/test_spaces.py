@@ -252,7 +252,10 @@ def test_differences_inside_a_nest_name_the_path() -> None:
             if key != "goal"
         )
     )
-    assert differences(ROBOT, other) == ["goal: missing, expected Text", "mode/0: n is 4, expected 3"]
+    assert differences(ROBOT, other) == [
+        "goal: missing, expected Text",
+        "mode/0: n is 4, expected 3",
+    ]
     assert differences(ROBOT, ROBOT) == []
 
 
@@ -279,9 +282,9 @@ def test_infinite_and_finite_bounds_differ_and_integer_bounds_are_exact() -> Non
     assert differences(vector(high=np.inf), vector(high=3.4e38))
     assert not differences(vector(high=np.inf), vector(high=np.inf))
     big = 2**60
-    assert differences(
-        BoxSpec(0, big, (2,), "int64"), BoxSpec(0, big + 1, (2,), "int64")
-    ) == [f"(root): high is {big + 1}, expected {big}"]
+    assert differences(BoxSpec(0, big, (2,), "int64"), BoxSpec(0, big + 1, (2,), "int64")) == [
+        f"(root): high is {big + 1}, expected {big}"
+    ]
 
 
 def test_other_specs_name_their_fields() -> None:
