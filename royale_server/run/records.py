@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,34 +21,45 @@ NONFINITE_KEY = "nonfinite"
 _MAX_DEPTH = 32
 _MAX_REPR = 200
 _MAX_INT_BITS = 1024
+_MAX_UNWRITTEN = 10_000
 _TAIL_BYTES = 1 << 16
 
 Json: TypeAlias = Any
 """What the ``json`` module writes without help."""
 
 
-def to_line(record: Mapping[Any, object]) -> bytes:
-    """Write a record as one line of strict JSON.
+def plain_record(record: Mapping[Any, object]) -> dict[str, Json]:
+    """Convert a record to what JSON can express.
 
     Args:
         record: Any mapping. Keys become text. Arrays, tensors and NumPy scalars become numbers and
             lists; what has no JSON form becomes the text of its ``repr``. No value makes it fail.
 
     Returns:
-        ASCII bytes with one newline, at the end. Non-finite numbers are null; ``nonfinite`` maps
-        where each of them was (``"loss"``, ``"metrics.values[2]"``) to what it was.
+        The record with nulls for non-finite numbers; its ``nonfinite``, if any, maps where each of
+        them was (``"loss"``, ``"metrics.values[2]"``) to what it was.
 
     Raises:
         ValueError: If the record has a key ``nonfinite`` of its own.
     """
     if NONFINITE_KEY in record:
         raise ValueError(
-            f"a record cannot have the key {NONFINITE_KEY!r}: it names non-finite numbers"
+            f"a record cannot have a key {NONFINITE_KEY!r}: it names non-finite numbers"
         )
     nonfinite: dict[str, str] = {}
     plain = _plain_mapping(record, "", nonfinite, 0)
     if nonfinite:
         plain[NONFINITE_KEY] = nonfinite
+    return plain
+
+
+def to_line(record: Mapping[Any, object]) -> bytes:
+    """Write a record as one line of strict JSON: ASCII, with one newline, at the end."""
+    return render(plain_record(record))
+
+
+def render(plain: Mapping[str, Json]) -> bytes:
+    """Write what ``plain_record`` made as one line."""
     return json.dumps(plain, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
 
 
@@ -81,10 +93,11 @@ def last_record(path: Path) -> dict[str, Any] | None:
 
 
 class AppendFile:
-    """A file that records are appended to, one write for each.
+    """A file that lines are appended to, one write for each.
 
     If the file ends in a line that was cut (a crash, a full disk), that line is isolated by a
-    newline before anything else is written. Not thread-safe.
+    newline before anything else is written. What a full disk refuses is kept and written with the
+    next line. Not thread-safe.
 
     Args:
         path: File to open or create. Its folder must exist.
@@ -95,25 +108,48 @@ class AppendFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._descriptor = os.open(path, flags, 0o644)
         self._is_torn = self._ends_torn()
+        self._unwritten: deque[bytes] = deque()
         self.had_torn_tail = self._is_torn
         """Whether the file was found with a cut last line."""
+        self.num_dropped = 0
+        """Lines given up because the disk refused too many of them for too long."""
 
-    def append(self, record: Mapping[Any, object]) -> None:
-        """Append one record.
+    @property
+    def num_unwritten(self) -> int:
+        """Lines that the disk has refused so far."""
+        return len(self._unwritten)
+
+    def append(self, line: bytes) -> None:
+        """Append a line and whatever was refused before it.
+
+        Args:
+            line: One line, newline included, from ``to_line``.
 
         Raises:
-            OSError: If the line could not be written whole. Nothing of it will be taken for a
-                record; append it again to retry.
+            OSError: If something is still unwritten. It is kept; ``write_pending`` tries again.
         """
-        line = (b"\n" if self._is_torn else b"") + to_line(record)
+        if len(self._unwritten) >= _MAX_UNWRITTEN:
+            self._unwritten.popleft()
+            self.num_dropped += 1
+        self._unwritten.append(line)
+        self.write_pending()
+
+    def write_pending(self) -> None:
+        """Write the lines that were refused before, in order; raises as ``append`` does."""
+        while self._unwritten:
+            self._write(self._unwritten[0])
+            self._unwritten.popleft()
+
+    def _write(self, line: bytes) -> None:
+        data = (b"\n" if self._is_torn else b"") + line
         written = 0
         try:
-            while written < len(line):
-                written += os.write(self._descriptor, line[written:])
+            while written < len(data):
+                written += os.write(self._descriptor, data[written:])
         except OSError:
             if written:
-                self._is_torn = line[written - 1 : written] != b"\n"
-            if written < len(line) - 1:  # all but the newline is a whole record
+                self._is_torn = data[written - 1 : written] != b"\n"
+            if written < len(data) - 1:  # all but the newline is a whole record
                 raise
         else:
             self._is_torn = False

@@ -1,0 +1,214 @@
+"""What the writer thread writes to: the row files, the checkpoints, and then the trackers.
+
+Used from one thread. Keeps the order that makes a run readable after a crash: a row is durable
+before anybody hears of it, and before the checkpoint that cites it. Never decides that a failure
+ends the run; it tells whoever asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from checkpoints import CheckpointContents, CheckpointWriteError, prune, save
+from royale_server.monitoring.trackers import TrackerThread
+from royale_server.run.layout import RunLayout
+from royale_server.run.records import AppendFile, last_record, plain_record, render
+
+logger = logging.getLogger(__name__)
+
+StreamName = Literal["metrics", "episodes", "events"]
+Row: TypeAlias = Mapping[str, object]
+Acknowledge: TypeAlias = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFailure:
+    """Lines that the disk refused. They are kept and tried again with the next ones."""
+
+    stream: StreamName
+    path: Path
+    error: OSError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """Which checkpoints stay; see ``checkpoints.prune``."""
+
+    keep_last: int | None = None
+    keep_every: int | None = None
+
+
+class RunOutput:
+    """The open files of one attempt.
+
+    Args:
+        layout: Where they lie. The directory must exist and be locked by this process.
+        trackers: Get every row once it is durable.
+        retention: Which checkpoints stay.
+        on_failure: Called for each refusal of the disk to take lines.
+        on_saved: Called after each checkpoint that is on disk, before older ones are pruned.
+
+    Raises:
+        OSError: If a file cannot be opened.
+    """
+
+    def __init__(
+        self,
+        layout: RunLayout,
+        *,
+        trackers: Sequence[TrackerThread],
+        retention: Retention,
+        on_failure: Callable[[WriteFailure], None],
+        on_saved: Callable[[], None] | None,
+    ) -> None:
+        self._layout = layout
+        self._trackers = trackers
+        self._retention = retention
+        self._on_failure = on_failure
+        self._on_saved = on_saved
+        self.last_seq = _last_seq(layout.metrics)
+        """Number of the newest metrics row on disk, over all attempts; 0 if there is none."""
+        self._unacknowledged: deque[tuple[dict[str, Any], Acknowledge | None]] = deque()
+        self._files: dict[StreamName, AppendFile] = {
+            "metrics": AppendFile(layout.metrics),
+            "episodes": AppendFile(layout.episodes),
+            "events": AppendFile(layout.events),
+        }
+
+    @property
+    def torn_files(self) -> list[str]:
+        """Names of the files that were found with a cut last line."""
+        return [file.path.name for file in self._files.values() if file.had_torn_tail]
+
+    @property
+    def num_unwritten(self) -> int:
+        """Lines that the disk has refused so far."""
+        return sum(file.num_unwritten for file in self._files.values())
+
+    @property
+    def num_dropped(self) -> int:
+        """Lines given up because it refused too many."""
+        return sum(file.num_dropped for file in self._files.values())
+
+    def write_metrics(self, row: Row, acknowledge: Acknowledge | None) -> None:
+        """Write a metrics row, durably; then tell the trackers and whoever waits for it."""
+        plain = plain_record(row)
+        self._unacknowledged.append((plain, acknowledge))
+        self._append("metrics", plain)
+        self._sync_metrics()
+        self._acknowledge()
+
+    def write_lines(self, stream: StreamName, rows: Sequence[Row]) -> None:
+        """Write rows of the other files. They are flushed with the next checkpoint."""
+        for row in rows:
+            self._append(stream, plain_record(row))
+
+    def retry_refused(self) -> None:
+        """Try again to write what the disk refused."""
+        for stream, file in self._files.items():
+            try:
+                file.write_pending()
+            except OSError as error:
+                self._refused(stream, error)
+        self._acknowledge()
+
+    def save(self, contents: CheckpointContents, protect: frozenset[int]) -> Path | Exception:
+        """Save a checkpoint after all rows before it, then prune.
+
+        Returns:
+            Its path, or what went wrong.
+        """
+        path = self._layout.checkpoint(contents.step)
+        try:
+            self._make_rows_durable(path)
+            facts = {**contents.facts, "metrics_seq": self.last_seq}
+            save(self._layout.directory, replace(contents, facts=facts))
+        except Exception as error:  # a thread boundary: whatever it is, the caller decides
+            logger.debug("no checkpoint %s", path, exc_info=True)
+            return error
+        if self._on_saved is not None:
+            self._on_saved()
+        self._prune(protect)
+        return path
+
+    def close(self) -> None:
+        """Try the refused lines a last time and close the files."""
+        self.retry_refused()
+        for file in self._files.values():
+            file.close()
+
+    def _append(self, stream: StreamName, plain: dict[str, Any]) -> None:
+        try:
+            self._files[stream].append(render(plain))
+        except OSError as error:
+            self._refused(stream, error)
+
+    def _sync_metrics(self) -> None:
+        try:
+            self._files["metrics"].sync()
+        except OSError as error:
+            self._refused("metrics", error)
+
+    def _acknowledge(self) -> None:
+        """Let others see the metrics rows, once all of them are on disk."""
+        if self._files["metrics"].num_unwritten:
+            return
+        while self._unacknowledged:
+            plain, acknowledge = self._unacknowledged.popleft()
+            self.last_seq = plain["seq"]
+            numbers = {k: v for k, v in plain.items() if type(v) in (int, float) and k != "seq"}
+            for tracker in self._trackers:
+                tracker.offer(numbers, plain["seq"])
+            tell(acknowledge, plain)
+
+    def _refused(self, stream: StreamName, error: OSError) -> None:
+        path = self._files[stream].path
+        logger.error("cannot write to %s: %s; it is tried again", path, error.strerror or error)
+        tell(self._on_failure, WriteFailure(stream=stream, path=path, error=error))
+
+    def _make_rows_durable(self, path: Path) -> None:
+        """A checkpoint must not outlive the rows that led to it."""
+        self.retry_refused()
+        for stream in ("metrics", "episodes"):
+            file = self._files[stream]
+            if file.num_unwritten:
+                reason = f"not saved, since {file.path.name} cannot be written; check free space"
+                raise CheckpointWriteError(path, reason)
+            try:
+                file.sync()
+            except OSError as error:
+                reason = f"not saved, since {file.path.name} cannot be flushed: {error.strerror}"
+                raise CheckpointWriteError(path, reason) from error
+
+    def _prune(self, protect: frozenset[int]) -> None:
+        keep = self._retention
+        try:
+            prune(
+                self._layout.directory,
+                keep_last=keep.keep_last,
+                keep_every=keep.keep_every,
+                protect=protect,
+            )
+        except OSError as error:
+            logger.warning("cannot prune checkpoints of %s: %s", self._layout.directory, error)
+
+
+def tell(callback: Callable[[Any], None] | None, value: object) -> None:
+    """Call back; what the callback raises is its owner's bug and must not end the writer."""
+    if callback is None:
+        return
+    try:
+        callback(value)
+    except Exception:
+        logger.exception("a callback of the writer failed")
+
+
+def _last_seq(metrics: Path) -> int:
+    record = last_record(metrics) or {}
+    seq = record.get("seq", 0)
+    return seq if isinstance(seq, int) else 0
