@@ -9,7 +9,7 @@ Shapes: n = slots of the group, m = rows that ask, e = rows whose episode ended.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -58,6 +58,32 @@ class Turn:
     """Actions carried out in this turn."""
     env_time_s: float = 0.0
     """Time the environments took, in seconds."""
+
+    @classmethod
+    def first(cls, observations: Leaves, masks: BoolArray | None, env_time_s: float = 0.0) -> Turn:
+        """Return the turn of fresh episodes, in which every row asks and none has acted."""
+        return cls(
+            asks=None,
+            observations=observations,
+            masks=masks,
+            rewards=None,
+            terminated=None,
+            truncated=None,
+            final_observations=None,
+            env_time_s=env_time_s,
+        )
+
+    def without_outcome(self) -> Turn:
+        """Return what this turn asks, as the first request of another run."""
+        return replace(
+            self,
+            rewards=None,
+            terminated=None,
+            truncated=None,
+            final_observations=None,
+            episodes=(),
+            frames=0,
+        )
 
 
 class EnvDriver(Protocol):

@@ -109,16 +109,8 @@ class GymnasiumDriver:
         self._asking = None
         self._episodes.begin_all()
         self._watch.look(self._observations, np.zeros(self.num_slots), self._episodes.lengths)
-        self._turn = Turn(
-            asks=None,
-            observations=self._observations,
-            masks=None if self._masks is None else self._masks.masks,
-            rewards=None,
-            terminated=None,
-            truncated=None,
-            final_observations=None,
-            env_time_s=self._clock() - started_s,
-        )
+        masks = None if self._masks is None else self._masks.masks
+        self._turn = Turn.first(self._observations, masks, self._clock() - started_s)
         return self._turn
 
     def step(self, actions: Leaves) -> Turn:

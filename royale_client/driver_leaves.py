@@ -79,7 +79,7 @@ class ActionBuffer:
 
     def __init__(self, spec: SpaceSpec, rows: int, dtypes: Sequence[np.dtype[Any]]) -> None:
         self._spec = spec
-        self._arrays = [
+        self.leaves = [
             np.broadcast_to(_legal_filler(leaf), (rows, *leaf.shape)).astype(dtype)
             for leaf, dtype in zip(leaves(spec), dtypes, strict=True)
         ]
@@ -89,16 +89,16 @@ class ActionBuffer:
 
         Every call makes new arrays, since an environment may keep the ones it was given.
         """
-        for index, (held, new) in enumerate(zip(self._arrays, actions, strict=True)):
+        for index, (held, new) in enumerate(zip(self.leaves, actions, strict=True)):
             if asking is None:
-                self._arrays[index] = new.astype(held.dtype)
+                self.leaves[index] = new.astype(held.dtype)
             else:
-                self._arrays[index] = held.copy()
-                self._arrays[index][asking] = new
+                self.leaves[index] = held.copy()
+                self.leaves[index][asking] = new
 
     def value(self) -> EnvValue:
         """Return the batched action in the dicts and tuples of the space."""
-        return unflatten_batch(self._spec, self._arrays)
+        return unflatten_batch(self._spec, self.leaves)
 
 
 def _legal_filler(leaf: Leaf) -> npt.NDArray[Any]:

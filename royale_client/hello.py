@@ -1,4 +1,4 @@
-"""How a client introduces itself, put together from its drivers. Sends nothing."""
+"""How a client introduces itself. Sends nothing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ import numpy as np
 
 from royale_client.driver import EnvDriver
 from royale_client.envs.digest import client_versions
+from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.messages import Hello
+from royale_client.wire.spaces import SpaceSpec
+
+
+def default_client_name(env_id: str) -> str:
+    """Return a name that is the same after a restart on the same machine."""
+    name = f"{socket.gethostname()}-{env_id}"
+    return "".join(letter if letter.isprintable() else "_" for letter in name)[:100]
 
 
 def make_hello(
     drivers: Sequence[EnvDriver],
     *,
-    client_name: str,
+    client_name: str | None = None,
     env_id: str,
     env_digest: str = "",
     role: str = "train",
@@ -26,26 +34,65 @@ def make_hello(
 
     Args:
         drivers: One per group, all of one environment.
-        client_name: Name that stays the same when this client is started again.
+        client_name: Name that stays the same when this client is started again; None builds one
+            from host and environment.
         env_id: Name of the environment.
         env_digest: Digest of its version and settings.
         role: ``train`` or ``eval``.
     """
     first = drivers[0]
-    num_slots = sum(driver.num_slots for driver in drivers)
-    return Hello(
+    return describe_client(
+        first.observation_space,
+        first.action_space,
+        groups=tuple(driver.num_slots for driver in drivers),
+        masks=first.has_masks,
+        episode_metrics=first.episode_metrics,
         client_name=client_name,
+        env_id=env_id,
+        env_digest=env_digest,
+        role=role,
+    )
+
+
+def describe_client(
+    observation_space: SpaceSpec,
+    action_space: SpaceSpec,
+    *,
+    groups: tuple[int, ...],
+    masks: bool,
+    episode_metrics: Sequence[EpisodeMetric],
+    client_name: str | None,
+    env_id: str,
+    env_digest: str,
+    role: str,
+) -> Hello:
+    """Introduce a client by its parts; see `make_hello`.
+
+    Args:
+        observation_space: Space of one slot's observation.
+        action_space: Space of one slot's action.
+        groups: Number of slots of each group, each slot an environment of its own.
+        masks: Whether every observation comes with a mask of legal actions.
+        episode_metrics: What episode records carry.
+        client_name: Stable name; None builds one from host and environment.
+        env_id: Name of the environment.
+        env_digest: Digest of its version and settings.
+        role: ``train`` or ``eval``.
+    """
+    num_slots = sum(groups)
+    return Hello(
+        client_name=client_name or default_client_name(env_id),
         process_id=secrets.token_hex(8),
         role=role,
         env_id=env_id,
         env_digest=env_digest,
-        observation_space=first.observation_space,
-        action_space=first.action_space,
-        groups=tuple(driver.num_slots for driver in drivers),
+        observation_space=observation_space,
+        action_space=action_space,
+        groups=groups,
         environments=np.arange(num_slots, dtype=np.int64),
         seats=np.zeros(num_slots, np.int64),
-        masks=first.has_masks,
-        episode_metrics=tuple(first.episode_metrics),
+        masks=masks,
+        episode_metrics=tuple(episode_metrics),
         host=socket.gethostname(),
         pid=os.getpid(),
         versions=client_versions(),

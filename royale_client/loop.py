@@ -252,20 +252,8 @@ class _Conversation:
     def _send(self, group: int, turn: Turn | None) -> None:
         if turn is None:
             return
-        data = self._session.step(
-            group,
-            asks=turn.asks,
-            observations=turn.observations,
-            masks=turn.masks,
-            rewards=turn.rewards,
-            terminated=turn.terminated,
-            truncated=turn.truncated,
-            final_observations=turn.final_observations,
-            episodes=turn.episodes,
-            env_time_s=turn.env_time_s,
-        )
         self._sent_s[group] = self._loop._clock()
-        self._transport.send(data)
+        send_turn(self._session, self._transport, group, turn)
 
     def _is_leaving(self) -> bool:
         """Decide, once and for all, whether it is time to go."""
@@ -296,3 +284,25 @@ def _seeds(welcome: Welcome, own_seed: int | None, slots: slice) -> npt.NDArray[
     if own_seed is None:
         return welcome.seeds[slots]
     return np.arange(own_seed + slots.start, own_seed + slots.stop, dtype=np.uint64)
+
+
+def send_turn(session: ClientSession, transport: Transport, group: int, turn: Turn) -> None:
+    """Send a group's turn as its next request.
+
+    Raises:
+        ProtocolError: If the turn does not fit the hello, or it is not this group's time.
+        ConnectionLostError: If the connection is gone.
+    """
+    data = session.step(
+        group,
+        asks=turn.asks,
+        observations=turn.observations,
+        masks=turn.masks,
+        rewards=turn.rewards,
+        terminated=turn.terminated,
+        truncated=turn.truncated,
+        final_observations=turn.final_observations,
+        episodes=turn.episodes,
+        env_time_s=turn.env_time_s,
+    )
+    transport.send(data)

@@ -7,7 +7,6 @@ here parses a command line.
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from royale_client.driver import EnvDriver
 from royale_client.envs.digest import env_digest
 from royale_client.hello import make_hello
+from royale_client.leaving import LeaveRequest, leaving_on_signals
 from royale_client.loop import EnvLoop, Outcome
 from royale_client.reconnect import Patience
-from royale_client.runner import ClientRunner, LeaveRequest, leaving_on_signals
-from royale_client.websocket_transport import ServerAddress, connect
+from royale_client.runner import ClientRunner
+from royale_client.transport import ServerAddress
+from royale_client.websocket_transport import connect
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.limits import Limits
 
@@ -32,12 +33,6 @@ logger = logging.getLogger(__name__)
 DEFAULT_URL = "ws://127.0.0.1:8000"
 
 Role: TypeAlias = Literal["train", "eval"]
-
-
-def default_client_name(env_id: str) -> str:
-    """Return a name that is the same after a restart on the same machine."""
-    name = f"{socket.gethostname()}-{env_id}"
-    return "".join(letter if letter.isprintable() else "_" for letter in name)[:100]
 
 
 def run_drivers(
@@ -75,7 +70,7 @@ def run_drivers(
     spaces = drivers[0].observation_space, drivers[0].action_space
     hello = make_hello(
         drivers,
-        client_name=client_name or default_client_name(env_id),
+        client_name=client_name,
         env_id=env_id,
         env_digest=env_digest(env_id, facts, *spaces),
         role=role,

@@ -1,4 +1,4 @@
-"""How bytes travel between a client and a server: the Transport protocol and an in-memory pair.
+"""How bytes travel between a client and a server: addresses, the Transport protocol, a memory pair.
 
 A transport carries whole messages in order and knows nothing of what they say. Every failure
 of a connection leaves this module's classes as one of three errors, so that callers decide by
@@ -18,9 +18,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import urlsplit
 
-from royale_client.wire.errors import RoyaleError
+from royale_client.wire.errors import ConfigError, RoyaleError
+
+_DEFAULT_PORTS = {"ws": 80, "wss": 443}
 
 
 class ConnectionLostError(RoyaleError):
@@ -79,6 +83,42 @@ class HandshakeRefusedError(RoyaleError):
 
 class TokenRefusedError(HandshakeRefusedError):
     """The server wants a token and did not get the right one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """Where the server is and how to reach it."""
+
+    url: str
+    """``ws://host:port`` or ``wss://host:port``; an IPv6 address stands in brackets."""
+    token: str | None = field(default=None, repr=False)
+    """Sent as a bearer token with the handshake; never logged."""
+    proxy: str | None = None
+    """Proxy to go through, for example ``http://proxy:3128``; None connects directly."""
+
+    def __post_init__(self) -> None:
+        """Refuse an address that cannot be dialled.
+
+        Raises:
+            ConfigError: If the URL has another scheme, no host, or a senseless port.
+        """
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigError(f"server URL {self.url!r}: {error}; write ws://HOST:PORT") from error
+        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or port == 0:
+            raise ConfigError(
+                f"server URL {self.url!r} is not of the form ws://HOST:PORT or wss://HOST:PORT "
+                "(an IPv6 address in brackets: ws://[::1]:8000)"
+            )
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Host without brackets, and the port or the scheme's default one."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        return parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
 
 
 class Transport(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import websockets.exceptions as ws_errors
@@ -21,10 +20,10 @@ from websockets.typing import Subprotocol
 from royale_client.transport import (
     ConnectionLostError,
     HandshakeRefusedError,
+    ServerAddress,
     ServerUnreachableError,
     TokenRefusedError,
 )
-from royale_client.wire.errors import ConfigError
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
 
@@ -37,43 +36,6 @@ _CLOSE_TIMEOUT_S = 5.0
 # and with it the answers to pings. 1,024 messages are hours of «busy» notes.
 _MAX_QUEUED_MESSAGES = 1024
 _UNRETRYABLE_CLOSE_CODES = frozenset({1002, 1003, 1007, 1008, 1009, 1010})
-_DEFAULT_PORTS = {"ws": 80, "wss": 443}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAddress:
-    """Where the server is and how to reach it."""
-
-    url: str
-    """``ws://host:port`` or ``wss://host:port``; an IPv6 address stands in brackets."""
-    token: str | None = field(default=None, repr=False)
-    """Sent as a bearer token with the handshake; never logged."""
-    proxy: str | None = None
-    """Proxy to go through, for example ``http://proxy:3128``; None connects directly."""
-
-    def __post_init__(self) -> None:
-        """Refuse an address that cannot be dialled.
-
-        Raises:
-            ConfigError: If the URL has another scheme, no host, or a senseless port.
-        """
-        try:
-            parts = urlsplit(self.url)
-            port = parts.port
-        except ValueError as error:
-            raise ConfigError(f"server URL {self.url!r}: {error}; write ws://HOST:PORT") from error
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or port == 0:
-            raise ConfigError(
-                f"server URL {self.url!r} is not of the form ws://HOST:PORT or wss://HOST:PORT "
-                "(an IPv6 address in brackets: ws://[::1]:8000)"
-            )
-
-    @property
-    def host_and_port(self) -> tuple[str, int]:
-        """Host without brackets, and the port or the scheme's default one."""
-        parts = urlsplit(self.url)
-        assert parts.hostname is not None
-        return parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
 
 
 def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> WebSocketTransport:
@@ -95,6 +57,7 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
         sock, peer = _dial(address.url, *address.host_and_port, deadline)
     headers = {"Authorization": f"Bearer {address.token}"} if address.token else None
     try:
+        # As a context manager, since that is the one form all releases of the library agree on.
         connection = websocket_connect(
             address.url,
             sock=sock,
@@ -108,7 +71,7 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
             close_timeout=_CLOSE_TIMEOUT_S,
             max_size=limits.max_message_bytes,
             max_queue=_MAX_QUEUED_MESSAGES,
-        )
+        ).__enter__()
     except (ws_errors.WebSocketException, OSError, ValueError, ImportError) as error:
         if sock is not None:
             sock.close()

@@ -87,15 +87,7 @@ class DummyDriver:
         self._steps[:] = 0
         self._episodes.begin_all()
         self._observations = self._observe()
-        self._turn = Turn(
-            asks=None,
-            observations=self._observations,
-            masks=None,
-            rewards=None,
-            terminated=None,
-            truncated=None,
-            final_observations=None,
-        )
+        self._turn = Turn.first(self._observations, None)
         return self._turn
 
     def step(self, actions: Leaves) -> Turn:

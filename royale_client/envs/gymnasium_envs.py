@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from royale_client.driver import EnvDriver
-from royale_client.envs.digest import package_version
 from royale_client.envs.provider import EnvProvider
 from royale_client.envs.registry import load_object
-from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import ConfigError
 
 if TYPE_CHECKING:
     import gymnasium
 
+    from royale_client.driver import EnvDriver
     from royale_client.envs.wrappers import AnyEnv, AnyWrapper
+    from royale_client.wire.episodes import EpisodeMetric
 
 _INSTALL = (
     "Gymnasium is not installed: pip install 'royale-rl[gym]' (or the extra of your environments: "
@@ -94,6 +93,8 @@ class GymConfig:
 
     def metrics(self) -> tuple[EpisodeMetric, ...]:
         """Return the declared episode metrics."""
+        from royale_client.wire.episodes import EpisodeMetric
+
         pairs = (entry.partition("=") for entry in self.episode_metric)
         return tuple(
             EpisodeMetric(name, unit or "1", "episodes that report it", "mean")
@@ -243,6 +244,8 @@ def _unknown_id(env_id: str, error: Exception) -> str:
 def _facts(config: GymConfig) -> Mapping[str, Any]:
     """Return what else tells two environments of one id apart."""
     import gymnasium
+
+    from royale_client.envs.digest import package_version
 
     spec = gymnasium.spec(config.env_id)
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else repr(spec.entry_point)

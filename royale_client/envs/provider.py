@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from royale_client.driver import EnvDriver
+if TYPE_CHECKING:
+    from royale_client.driver import EnvDriver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

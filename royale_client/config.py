@@ -1,0 +1,139 @@
+"""Flags that every environment of `royale-env-client` shares. Reads no file but the token's."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from royale_client.reconnect import Patience
+from royale_client.transport import ServerAddress
+from royale_client.wire.errors import ConfigError
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+TOKEN_VARIABLE = "ROYALE_TOKEN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """How a client runs its environments and where it finds its server."""
+
+    num_envs: int = 1
+    """Environments of each process, stepped together."""
+    groups: int = 1
+    """1 or 2; with 2 the environments are split in two halves, and one half is stepped while the
+    other waits for its actions."""
+    server_url: str | None = None
+    """ws://HOST:PORT or wss://HOST:PORT of the server; default ws://127.0.0.1:8000."""
+    server_host: str | None = None
+    """Host of the server, instead of --server-url."""
+    server_port: int | None = None
+    """Port of the server, instead of --server-url."""
+    token_file: Path | None = None
+    """File that holds the server's token; default is the variable ROYALE_TOKEN."""
+    proxy: str | None = None
+    """Proxy to go through, as http://HOST:PORT; proxy variables of the environment are ignored."""
+    client_name: str | None = None
+    """Name of this client, the same after every restart; default is made of host and environment.
+    Two clients of one server need two names."""
+    role: Literal["train", "eval"] = "train"
+    """train: the server learns from the frames; eval: it only counts the episodes."""
+    num_episodes: int | None = None
+    """Finished episodes, over all environments of a process, after which it leaves; default: none,
+    work until the server stops."""
+    seed: int | None = None
+    """Environment i is seeded with SEED + i; default is the server's seeds."""
+    num_procs: int = 1
+    """Processes to start, each with its own connection; process i is called NAME-i and seeded with
+    SEED + i * num_envs. They all end when one fails or when this command ends."""
+    reconnect: bool = False
+    """Never give up connecting, and wait for the next run when the server stops."""
+    connect_timeout: float = 30.0
+    """Seconds to wait at the start for a server that is not there yet."""
+    reconnect_budget: float = 120.0
+    """Seconds to try again after a connection was lost; 0 ends at once."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What to log to standard error."""
+
+    def __post_init__(self) -> None:
+        """Check ranges and combinations.
+
+        Raises:
+            ConfigError: If a value is out of range or two flags contradict each other.
+        """
+        at_least_1 = {"num-envs": self.num_envs, "num-procs": self.num_procs}
+        if self.num_episodes is not None:
+            at_least_1["num-episodes"] = self.num_episodes
+        for name, value in at_least_1.items():
+            if value < 1:
+                raise ConfigError(f"--{name} {value}: expected at least 1")
+        if self.groups not in (1, 2):
+            raise ConfigError(f"--groups {self.groups}: expected 1 or 2")
+        if self.groups > self.num_envs:
+            raise ConfigError(
+                f"--groups {self.groups} --num-envs {self.num_envs}: each group needs an "
+                "environment; raise --num-envs"
+            )
+        if self.seed is not None and self.seed < 0:
+            raise ConfigError(f"--seed {self.seed}: expected 0 or more")
+        for name, seconds in (
+            ("connect-timeout", self.connect_timeout),
+            ("reconnect-budget", self.reconnect_budget),
+        ):
+            if not 0 <= seconds < float("inf"):
+                raise ConfigError(f"--{name} {seconds}: expected 0 or more seconds")
+        self._check_address()
+
+    def _check_address(self) -> None:
+        by_parts = self.server_host is not None or self.server_port is not None
+        if self.server_url is not None and by_parts:
+            raise ConfigError("give either --server-url or --server-host/--server-port, not both")
+        if self.server_port is not None and not 1 <= self.server_port <= 65535:
+            raise ConfigError(f"--server-port {self.server_port}: expected 1 to 65535")
+        ServerAddress(url=self.url)
+
+    @property
+    def url(self) -> str:
+        """The server's URL, from whichever flags name it."""
+        if self.server_url is not None:
+            return self.server_url
+        host = self.server_host or DEFAULT_HOST
+        bare = host.removeprefix("[").removesuffix("]")
+        return f"ws://{f'[{bare}]' if ':' in bare else bare}:{self.server_port or DEFAULT_PORT}"
+
+    @property
+    def patience(self) -> Patience:
+        """How long to go on trying."""
+        return Patience(
+            connect_timeout_s=self.connect_timeout,
+            budget_s=self.reconnect_budget,
+            for_ever=self.reconnect,
+        )
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Environments of each group."""
+        if self.groups == 1:
+            return (self.num_envs,)
+        return self.num_envs - self.num_envs // 2, self.num_envs // 2
+
+    def address(self) -> ServerAddress:
+        """Return where to connect, with the token.
+
+        Raises:
+            ConfigError: If the token file cannot be read or is empty.
+        """
+        return ServerAddress(url=self.url, token=self._token(), proxy=self.proxy)
+
+    def _token(self) -> str | None:
+        if self.token_file is None:
+            return os.environ.get(TOKEN_VARIABLE) or None
+        try:
+            token = self.token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--token-file {self.token_file}: {error}") from error
+        if not token:
+            raise ConfigError(f"--token-file {self.token_file}: the file is empty")
+        return token
