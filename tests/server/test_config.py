@@ -1,0 +1,302 @@
+"""Settings of the server: ranges, what excludes what, the recorded document, the machine."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from algorithms.ppo.config import PPOConfig
+from royale_client.wire.errors import ConfigError
+from royale_server.config import Pair, ServerConfig, TrackConfig, is_loopback
+from royale_server.config_document import digest, to_document
+from royale_server.preconditions import precondition_problems, read_token
+from royale_server.scheduler.config import Dispatch
+
+PAIR = Pair(policy="mlp-policy", policy_variant="default", algo="ppo", algo_variant="default")
+
+
+def config(**changes):
+    return ServerConfig(**{"pair": PAIR, "policy": None, "algo": None, **changes})
+
+
+def problems(**changes):
+    with pytest.raises(ConfigError) as refused:
+        config(**changes)
+    return str(refused.value).splitlines()
+
+
+def machine_problems(settings, *given, **environ):
+    return precondition_problems(settings, {(name,) for name in given}, environ)
+
+
+# --- values ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("port", 65536, "0 to 65,535"),
+        ("port", -1, "0 to 65,535"),
+        ("seed", -1, "0 to 4,294,967,295"),
+        ("seed", 2**32, "0 to 4,294,967,295"),
+        ("save_every", 0, "at least 1"),
+        ("keep_last", 0, "at least 1"),
+        ("until_timesteps", 0, "at least 1"),
+        ("exit_when_idle", -0.5, "at least 0"),
+        ("torch_threads", 0, "1 to 1,024"),
+        ("min_clients", 0, "1 to 1,024"),
+        ("min_clients", 1025, "1 to 1,024"),
+        ("mini_infer_batch_size", 0, "at least 1"),
+        ("patience", 0.9, "at least 1"),
+        ("close_wait", -1.0, "at least 0"),
+        ("feedback_wait_timeout", 0.0, "at least 0.001"),
+        ("first_step_timeout", float("nan"), "at least 0.001"),
+        ("max_slots", 0, "1 to 16,777,216"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_with_the_range(name, value, expected):
+    assert f"{name}: got {value}, expected {expected}" in problems(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "", "with space", "x" * 129])
+def test_a_run_name_must_be_a_plain_folder_name(name):
+    assert problems(exp_name=name)[0].startswith(f"exp_name: got {name!r}")
+
+
+def test_the_device_is_one_that_torch_knows():
+    assert config(device="cuda:1").device == "cuda:1"
+    assert problems(device="gpu") == ["device: got 'gpu', expected auto, cpu, cuda or cuda:N"]
+
+
+def test_all_problems_are_listed_at_once():
+    found = problems(port=-1, seed=-1, resume=True, overwrite=True, exp_name="first")
+    assert [problem.partition(":")[0] for problem in found] == ["seed", "port", "resume"]
+
+
+# --- what excludes what ----------------------------------------------------------------------
+
+
+def test_resume_and_overwrite_exclude_each_other():
+    assert problems(resume=True, overwrite=True, exp_name="first") == [
+        "resume: excludes --overwrite; one continues the run, the other replaces it"
+    ]
+
+
+@pytest.mark.parametrize("flag", ["resume", "overwrite"])
+def test_resume_and_overwrite_need_the_name_of_the_run(flag):
+    assert problems(**{flag: True})[0].startswith(f"{flag}: needs --exp-name NAME")
+    assert config(**{flag: True}, exp_name="first").exp_name == "first"
+
+
+def test_a_resumed_run_takes_no_weights_from_another():
+    algo = PPOConfig(policy_checkpoint_path=Path("runs/x/1"))
+    assert problems(resume=True, exp_name="first", algo=algo)[0].startswith(
+        "resume: excludes --algo.policy-checkpoint-path"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "about"),
+    [
+        ({"max_infer_batch_size": 4}, "max_infer_batch_size"),
+        ({"max_infer_wait_ms": 1.0}, "max_infer_wait_ms"),
+        ({"dispatch": "dynamic", "mini_infer_batch_size": 4}, "mini_infer_batch_size"),
+        ({"dispatch": "dynamic", "deterministic": True}, "deterministic"),
+        ({"mini_infer_batch_size": 4, "deterministic": True}, "deterministic"),
+        ({"inline_num_envs": 4}, "inline_num_envs"),
+        ({"inline_env_kwargs": "{}"}, "inline_env_kwargs"),
+        ({"inline": "CartPole-v1", "port": 1}, "port"),
+        ({"inline": "CartPole-v1", "host": "0.0.0.0"}, "host"),
+        ({"inline": "CartPole-v1", "min_clients": 2}, "min_clients"),
+        ({"inline": "CartPole-v1", "token_file": Path("t")}, "token_file"),
+        ({"inline": "CartPole-v1", "exit_when_idle": 1.0}, "exit_when_idle"),
+        ({"inline": "CartPole-v1", "inline_env_kwargs": "[1]"}, "inline_env_kwargs"),
+        ({"inline": "CartPole-v1", "inline_env_kwargs": "{oops"}, "inline_env_kwargs"),
+    ],
+)
+def test_a_setting_that_would_be_ignored_is_refused(changes, about):
+    assert [problem.partition(":")[0] for problem in problems(**changes)] == [about]
+
+
+def test_inline_keyword_arguments_are_a_json_object():
+    settings = config(inline="CartPole-v1", inline_env_kwargs='{"gravity": 5.0}')
+    assert settings.inline_kwargs == {"gravity": 5.0}
+    assert config(inline="CartPole-v1").inline_kwargs == {}
+
+
+def test_a_tracker_needs_a_project():
+    with pytest.raises(ConfigError, match="project: is empty"):
+        TrackConfig(project=" ")
+
+
+# --- what others get -------------------------------------------------------------------------
+
+
+def test_the_frame_rules_get_their_settings_in_seconds():
+    scheduler = config(
+        dispatch="dynamic",
+        max_infer_batch_size=64,
+        max_infer_wait_ms=2.5,
+        min_clients=3,
+        max_slots=100,
+        patience=4.0,
+        close_wait=0.5,
+        first_step_timeout=10.0,
+        feedback_wait_timeout=20.0,
+    ).scheduler()
+    assert scheduler.dispatch is Dispatch.DYNAMIC
+    assert scheduler.max_infer_batch_size == 64
+    assert scheduler.max_infer_wait_s == 0.0025
+    assert scheduler.min_clients == 3
+    assert scheduler.max_slots == 100
+    assert scheduler.patience == 4.0
+    assert scheduler.close_wait_s == 0.5
+    assert scheduler.first_step_timeout_s == 10.0
+    assert scheduler.feedback_wait_timeout_s == 20.0
+    assert not scheduler.deterministic
+
+
+def test_the_document_is_json_with_every_default_and_without_the_dry_run():
+    document = to_document(config(algo=PPOConfig(), checkpoint_base_dir=Path("a/b")))
+    assert json.loads(json.dumps(document)) == document
+    assert document["pair"]["algo"] == "ppo"
+    assert document["algo"]["clip_coef"] == 0.2
+    assert document["algo"]["policy_checkpoint_path"] is None
+    assert document["checkpoint_base_dir"] == "a/b"
+    assert document["track"] == {
+        "enabled": False,
+        "tracker": "swanlab",
+        "project": "royale",
+        "mode": "offline",
+    }
+    assert set(document) == {f.name for f in dataclasses.fields(ServerConfig)} - {"dry_run"}
+
+
+def test_the_document_never_holds_a_token(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROYALE_TOKEN", "from-the-environment")
+    file = tmp_path / "token"
+    file.write_text("from-the-file\n")
+    text = json.dumps(to_document(config(token_file=file)))
+    assert "from-the-environment" not in text
+    assert "from-the-file" not in text
+
+
+def test_a_setting_without_a_json_form_is_a_defect():
+    with pytest.raises(TypeError, match=r"config\.policy: a setting of type object"):
+        to_document(config(policy=object()))
+
+
+def test_the_digest_is_that_of_the_values_whatever_their_order():
+    # SHA-256 of the text {"a":1,"b":[2]}
+    expected = hashlib.sha256(b'{"a":1,"b":[2]}').hexdigest()
+    assert digest({"b": [2], "a": 1}) == digest({"a": 1, "b": [2]}) == expected
+    assert digest(to_document(config(seed=1))) != digest(to_document(config(seed=2)))
+
+
+# --- the machine -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
+def test_loopback_addresses_need_no_token(host):
+    assert is_loopback(host)
+    assert machine_problems(config(host=host)) == []
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "trainer.example", ""])
+def test_a_bind_beyond_loopback_without_a_token_is_refused(host):
+    (problem,) = machine_problems(config(host=host))
+    assert problem.startswith(f"--host: {host} can be reached from other machines")
+    assert "ROYALE_TOKEN" in problem
+    assert machine_problems(config(host=host), ROYALE_TOKEN="s3cret") == []
+
+
+def test_a_token_file_wins_over_the_environment(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("  from-file \nsecond line\n")
+    assert read_token(config(token_file=file), {"ROYALE_TOKEN": "x"}) == "from-file"
+    assert read_token(config(), {"ROYALE_TOKEN": "x"}) == "x"
+    assert read_token(config(), {}) is None
+    assert machine_problems(config(host="0.0.0.0", token_file=file)) == []
+
+
+@pytest.mark.parametrize("content", ["", "\n", "two words", "pässword"])
+def test_a_token_that_cannot_travel_is_refused_without_showing_it(tmp_path, content):
+    file = tmp_path / "token"
+    file.write_text(content, encoding="utf-8")
+    (problem,) = machine_problems(config(token_file=file))
+    assert str(file) in problem
+    assert not content.strip() or content not in problem
+
+
+def test_a_token_file_that_is_not_there_is_refused(tmp_path):
+    (problem,) = machine_problems(config(token_file=tmp_path / "none"))
+    assert "cannot be read: No such file or directory" in problem
+
+
+def test_deterministic_rounds_need_the_number_of_clients():
+    settings = config(deterministic=True, min_clients=2)
+    assert machine_problems(settings)[0].startswith("--deterministic: needs --min-clients N")
+    assert machine_problems(settings, "min_clients") == []
+    assert machine_problems(config(deterministic=True, inline="CartPole-v1")) == []
+
+
+def test_the_address_file_needs_its_folder(tmp_path):
+    assert machine_problems(config(address_file=tmp_path / "address")) == []
+    (problem,) = machine_problems(config(address_file=tmp_path / "no" / "address"))
+    assert problem.startswith("--address-file: the folder")
+
+
+# --- starting from another run's weights ------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Algo:
+    """An algorithm of somebody else, without checks of its own."""
+
+    policy_checkpoint_path: Path | None = None
+    restore: str = "all"
+
+
+def warm_start(**changes):
+    return machine_problems(config(algo=Algo(**changes)))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run directory with whole steps 9 and 10 and a torn step 11."""
+    for step in (9, 10, 11):
+        (tmp_path / str(step)).mkdir()
+        (tmp_path / str(step) / "model.safetensors").touch()
+    for step in (9, 10):
+        (tmp_path / str(step) / "manifest.json").touch()
+    return tmp_path
+
+
+def test_restore_without_a_checkpoint_path_is_refused():
+    assert warm_start(restore="model") == [
+        "--algo.restore: model needs --algo.policy-checkpoint-path STEP_DIRECTORY"
+    ]
+    assert warm_start() == []
+
+
+def test_a_whole_step_directory_can_be_started_from(run):
+    assert warm_start(policy_checkpoint_path=run / "10", restore="except-critic") == []
+
+
+def test_a_run_directory_is_answered_with_its_newest_whole_step(run):
+    (problem,) = warm_start(policy_checkpoint_path=run)
+    assert problem.endswith(f"is a run, expected one step of it; its newest is {run / '10'}")
+
+
+def test_a_torn_step_is_no_checkpoint(run):
+    (problem,) = warm_start(policy_checkpoint_path=run / "11")
+    assert "has no manifest.json, so it is no whole checkpoint" in problem
+
+
+def test_a_path_that_is_missing_or_a_file_is_refused(run):
+    (missing,) = warm_start(policy_checkpoint_path=run / "12")
+    assert "does not exist" in missing
+    (file,) = warm_start(policy_checkpoint_path=run / "10" / "model.safetensors")
+    assert "is a file, expected the directory it lies in" in file
