@@ -231,7 +231,8 @@ def _read_arrays(
         )
     room = len(buffer) - tail
     arrays: dict[str, Array] = {}
-    spans: list[tuple[int, int]] = []
+    end = 0
+    in_order = True
     for name, entry in table.items():
         code, dims, offset, size = _checked_entry(name, entry, room)
         begin = tail + offset
@@ -239,8 +240,10 @@ def _read_arrays(
         if code == "?" and bytes(buffer[begin : begin + size]).strip(b"\0\1"):
             raise _bad_array(name, entry, "booleans that are 0 or 1")
         arrays[name] = np.ndarray(dims, DTYPES[code], buffer, begin)
-        spans.append((offset, offset + size))
-    _check_spans(spans, room)
+        in_order = in_order and offset == (end + 7) & -8
+        end = offset + size
+    if not in_order or end != room:
+        _check_spans([(entry[2], arrays[name].nbytes) for name, entry in table.items()], room)
     return arrays
 
 
@@ -271,14 +274,14 @@ def _checked_entry(name: str, entry: object, room: int) -> tuple[str, list[int],
 def _check_spans(spans: list[tuple[int, int]], room: int) -> None:
     """Refuse arrays that overlap, leave holes, or leave bytes over at the end."""
     end = 0
-    for start, stop in sorted(spans):
+    for start, size in sorted(spans):
         if start != (end + 7) & -8:
             raise MessageDecodeError(
                 "the arrays overlap or leave a hole",
                 got=f"an array at {start}",
                 expected=f"the next array at {(end + 7) & -8}",
             )
-        end = stop
+        end = start + size
     if end != room:
         raise MessageDecodeError(
             "the message goes on after its last array",

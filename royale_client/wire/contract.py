@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from royale_client.wire.dtypes import DTYPES
 from royale_client.wire.episodes import check_records
 from royale_client.wire.errors import ContractError
 from royale_client.wire.handshake import Hello, IntArray, Welcome
@@ -26,6 +27,9 @@ from royale_client.wire.space_specs import (
 )
 from royale_client.wire.space_values import Bound, value_ranges
 from royale_client.wire.turns import BoolArray, Step
+
+_BOOL = DTYPES["?"]
+_FLOAT64 = DTYPES["f8"]
 
 
 class StepContract:
@@ -62,7 +66,7 @@ class StepContract:
             raise _wrong(step, "rows", f"{step.num_rows}", f"{rows}, the slots of the group")
         asking = rows
         if step.asks is not None:
-            self._check_row_array(step, "asks", step.asks, rows, np.dtype(np.bool_))
+            self._check_row_array(step, "asks", step.asks, rows, _BOOL)
             asking = int(np.count_nonzero(step.asks))
         self._check_values(step, "observations", step.observations, asking)
         self._check_masks(step, asking)
@@ -82,9 +86,9 @@ class StepContract:
             if step.final_observations is not None or step.episodes:
                 raise _wrong(step, "final observations, episodes", "some", "none without rewards")
             return
-        self._check_row_array(step, "rewards", rewards, rows, np.dtype(np.float64))
-        self._check_row_array(step, "terminated", terminated, rows, np.dtype(np.bool_))
-        self._check_row_array(step, "truncated", truncated, rows, np.dtype(np.bool_))
+        self._check_row_array(step, "rewards", rewards, rows, _FLOAT64)
+        self._check_row_array(step, "terminated", terminated, rows, _BOOL)
+        self._check_row_array(step, "truncated", truncated, rows, _BOOL)
         ended = terminated | truncated
         count = int(np.count_nonzero(ended))
         if count or step.final_observations is not None:
@@ -96,7 +100,8 @@ class StepContract:
         if len(arrays) != len(self._leaves):
             raise _wrong(step, name, f"{len(arrays)} leaves", f"{len(self._leaves)} leaves")
         for array, (leaf, legal) in zip(arrays, self._leaves, strict=True):
-            check_leaf(array, leaf, count, f"{_place(step)}, {name}")
+            if array.dtype != leaf.dtype or array.shape != (count, *leaf.shape):
+                raise _misfit(array, leaf, count, f"{_place(step)}, {name}")
             if legal is not None and array.size:
                 low, high = legal
                 if (array < low).any() or (array > high).any():
@@ -151,23 +156,8 @@ class ActionContract:
                 expected=str(len(self._leaves)),
             )
         for array, leaf in zip(actions, self._leaves, strict=True):
-            check_leaf(array, leaf, count, where)
-
-
-def check_leaf(array: Array, leaf: Leaf, count: int, where: str) -> None:
-    """Refuse an array that is not ``count`` rows of a leaf.
-
-    Raises:
-        ContractError: Another dtype or shape; names the leaf.
-    """
-    if array.dtype != leaf.dtype or array.shape != (count, *leaf.shape):
-        raise ContractError(
-            "an array does not fit its space",
-            where=f"{where}, leaf {leaf.path or '(root)'}",
-            got=f"{array.dtype.name} of shape {array.shape}",
-            expected=f"{leaf.dtype.name} of shape {(count, *leaf.shape)}",
-            remedy="send what the hello declared, one row per slot it concerns",
-        )
+            if array.dtype != leaf.dtype or array.shape != (count, *leaf.shape):
+                raise _misfit(array, leaf, count, where)
 
 
 def check_welcome(welcome: Welcome, hello: Hello) -> None:
@@ -210,6 +200,16 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
                 got=got,
                 expected=expected,
             )
+
+
+def _misfit(array: Array, leaf: Leaf, count: int, where: str) -> ContractError:
+    return ContractError(
+        "an array does not fit its space",
+        where=f"{where}, leaf {leaf.path or '(root)'}",
+        got=f"{array.dtype.name} of shape {array.shape}",
+        expected=f"{leaf.dtype.name} of shape {(count, *leaf.shape)}",
+        remedy="send what the hello declared, one row per slot it concerns",
+    )
 
 
 def _choice_starts(action_space: SpaceSpec) -> IntArray:

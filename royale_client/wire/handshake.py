@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from royale_client.wire.dtypes import DTYPES
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import (
     ContractError,
@@ -46,8 +47,8 @@ ROLES = ("train", "eval")
 MAX_NAMES = 64
 """Entries of ``features`` and ``versions``."""
 
-_I8 = np.dtype("<i8")
-_U8 = np.dtype("<u8")
+_I8 = DTYPES["i8"]
+_U8 = DTYPES["u8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from royale_client.wire.dtypes import CODES
+from royale_client.wire.dtypes import CODES, DTYPES
 from royale_client.wire.errors import ConfigError, brief
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -282,15 +282,15 @@ def _walk(spec: SpaceSpec, path: str) -> list[Leaf]:
 def _leaf(spec: SpaceSpec, path: str) -> Leaf:
     match spec:
         case BoxSpec():
-            return Leaf(path, spec.shape, np.dtype(spec.dtype).newbyteorder("<"), spec)
+            return Leaf(path, spec.shape, DTYPES[CODES[np.dtype(spec.dtype)]], spec)
         case DiscreteSpec():
-            return Leaf(path, (), np.dtype("<i8"), spec)
+            return Leaf(path, (), DTYPES["i8"], spec)
         case MultiDiscreteSpec():
-            return Leaf(path, (len(spec.nvec),), np.dtype("<i8"), spec)
+            return Leaf(path, (len(spec.nvec),), DTYPES["i8"], spec)
         case MultiBinarySpec():
-            return Leaf(path, spec.shape, np.dtype("i1"), spec)
+            return Leaf(path, spec.shape, DTYPES["i1"], spec)
         case TextSpec():
-            return Leaf(path, (spec.max_length,), np.dtype("<u4"), spec)
+            return Leaf(path, (spec.max_length,), DTYPES["u4"], spec)
     raise ConfigError(f"space {path or 'root'}: {type(spec).__name__} is no space description")
 
 

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from royale_client.wire.errors import ContractError
+from royale_client.wire.dtypes import DTYPES
+from royale_client.wire.errors import ContractError, brief
 from royale_client.wire.fields import Header, array, integer, number, optional_maps
 from royale_client.wire.space_specs import MAX_CHOICES, MAX_LEAVES, Array
 
@@ -27,8 +28,8 @@ FINALS = tuple(f"f{index}" for index in range(MAX_LEAVES))
 ACTIONS = tuple(f"x{index}" for index in range(MAX_LEAVES))
 """Array names of the action leaves."""
 
-_U1 = np.dtype("u1")
-_F8 = np.dtype("<f8")
+_U1 = DTYPES["u1"]
+_F8 = DTYPES["f8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,6 +112,9 @@ class Step:
         rows = integer(header, "rows", "step", low=1)
         observations = _numbered(arrays, OBSERVATIONS)
         finals = _numbered(arrays, FINALS)
+        named = len(arrays) - len(observations) - len(finals)
+        if named and sum(map(arrays.__contains__, _STEP_ARRAYS)) != named:
+            raise _strangers(arrays, "step")
         step = cls(
             group=integer(header, "group", "step"),
             request=integer(header, "request", "step", low=1),
@@ -124,8 +128,6 @@ class Step:
             episodes=optional_maps(header, "episodes", "step", rows),
             env_time_s=number(header, "env_time_s", "step", low=0.0),
         )
-        named = sum(name in arrays for name in _STEP_ARRAYS)
-        _refuse_strangers(arrays, len(observations) + len(finals) + named, "step")
         if step.num_rows != rows:
             raise ContractError(
                 "the arrays have another number of rows than the header says",
@@ -177,7 +179,8 @@ class Action:
             ContractError: An array that no action has.
         """
         actions = _numbered(arrays, ACTIONS)
-        _refuse_strangers(arrays, len(actions), "action")
+        if len(actions) != len(arrays):
+            raise _strangers(arrays, "action")
         return cls(
             group=integer(header, "group", "action"),
             request=integer(header, "request", "action", low=1),
@@ -189,12 +192,10 @@ class Action:
 
 def _numbered(arrays: Arrays, names: tuple[str, ...]) -> tuple[Array, ...]:
     """Collect the arrays of a run of names, up to the first that is missing."""
-    found = []
-    for name in names:
-        if name not in arrays:
-            break
-        found.append(arrays[name])
-    return tuple(found)
+    count = 0
+    while count < len(names) and names[count] in arrays:
+        count += 1
+    return tuple([arrays[name] for name in names[:count]])
 
 
 def _bits(arrays: Arrays, name: str, count: int) -> BoolArray | None:
@@ -226,11 +227,10 @@ def _wrong_bytes(name: str, got: int, expected: str) -> ContractError:
     )
 
 
-def _refuse_strangers(arrays: Arrays, known: int, where: str) -> None:
-    if len(arrays) != known:
-        raise ContractError(
-            "the message holds arrays it should not",
-            where=where,
-            got=f"{len(arrays)} arrays, {known} of them known",
-            expected="names and numbering as in the protocol document",
-        )
+def _strangers(arrays: Arrays, where: str) -> ContractError:
+    return ContractError(
+        "the message holds arrays it should not",
+        where=where,
+        got=brief(sorted(arrays)),
+        expected="names and numbering as in the protocol document",
+    )

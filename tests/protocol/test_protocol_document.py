@@ -75,7 +75,7 @@ def rows(first_column: str) -> dict[str, list[str]]:
 def test_the_bytes_of_the_examples_are_what_they_are_said_to_be(name: str) -> None:
     data = example(name)
     assert encode_message(EXAMPLES[name]) == data
-    assert decode_message(data, Limits()).TYPE == name
+    assert name == decode_message(data, Limits()).TYPE
 
 
 def test_the_annotations_of_the_examples_name_the_header_keys() -> None:
