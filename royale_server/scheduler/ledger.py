@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
@@ -28,21 +29,19 @@ class Discard(enum.Enum):
     BUFFER_FULL = "buffer_full"
 
 
-class _State(enum.IntEnum):
-    FREE = 0
-    RESERVED = 1
-    COMPLETE = 2
+# Plain integers: comparing an array with an enumeration member asks that member's class for
+# half a dozen attributes, which costs more than the comparison.
+_FREE: Final = 0
+_RESERVED: Final = 1
+_COMPLETE: Final = 2
 
-
-class _Answered(enum.IntEnum):
-    """What a slot's last answer was."""
-
-    NEVER = 0
-    WITH_CELL = 1
-    CELL_GIVEN_UP = 2
-    WITHOUT_CELL = 3
-    SETTLED = 4
-    """Its last frame is settled and its next is not yet inferred."""
+# What a slot's last answer was.
+_NEVER: Final = 0
+_WITH_CELL: Final = 1
+_CELL_GIVEN_UP: Final = 2
+_WITHOUT_CELL: Final = 3
+_SETTLED: Final = 4
+"""Its last frame is settled, if it had one, and its next is not yet inferred."""
 
 
 class FrameLedger:
@@ -93,7 +92,7 @@ class FrameLedger:
         self._open = _extended(self._open, size, NO_CELL)
         self._tail = _extended(self._tail, size, NO_CELL)
         self._ordinal = _extended(self._ordinal, size, 0)
-        self._answered = _extended(self._answered, size, _Answered.NEVER)
+        self._answered = _extended(self._answered, size, _NEVER)
         self._episode_frames = _extended(self._episode_frames, size, 0)
 
     # --- the life of a frame -------------------------------------------------------
@@ -110,18 +109,18 @@ class FrameLedger:
         cells = self._take(len(slots))
         ordinals = self._ordinal[slots]
         self._ordinal[slots] += 1
-        self._state[cells] = _State.RESERVED
+        self._state[cells] = _RESERVED
         self._tag[cells] = self.version
         self._slot[cells] = slots
         self._open[slots] = cells
-        self._answered[slots] = _Answered.WITH_CELL
+        self._answered[slots] = _WITH_CELL
         self.num_reserved += len(slots)
         self.reserved_total += len(slots)
         return cells, ordinals
 
     def answered_without_cell(self, slots: IntArray) -> None:
         """Note that these slots got an action whose frame is not the learner's."""
-        self._answered[slots] = _Answered.WITHOUT_CELL
+        self._answered[slots] = _WITHOUT_CELL
         self._tail[slots] = NO_CELL
 
     def receive(
@@ -143,17 +142,17 @@ class FrameLedger:
         """
         answered = self._answered[slots]
         over = asks | ended
-        rows = np.flatnonzero(answered == _Answered.WITH_CELL)
+        rows = np.flatnonzero(answered == _WITH_CELL)
         cells = self._open[slots][rows]
         finished = over[rows]
         if has_feedback:
-            self.env_steps_total += int(np.count_nonzero(answered != _Answered.SETTLED))
-            self.no_state_total += int(np.count_nonzero(over & (answered == _Answered.NEVER)))
-            self.without_cell_total += int(
-                np.count_nonzero(over & (answered == _Answered.WITHOUT_CELL))
-            )
+            self.env_steps_total += int(np.count_nonzero(answered != _SETTLED))
+            self.no_state_total += int(np.count_nonzero(over & (answered == _NEVER)))
+            self.without_cell_total += int(np.count_nonzero(over & (answered == _WITHOUT_CELL)))
+        else:
+            answered[answered == _NEVER] = _SETTLED  # fresh episodes: no action is open anywhere
         self._complete(slots, rows[finished], cells[finished], ended)
-        answered[over] = _Answered.SETTLED
+        answered[over] = _SETTLED
         return rows, cells, finished
 
     def _complete(self, slots: slice, rows: IntArray, cells: IntArray, ended: BoolArray) -> None:
@@ -161,7 +160,7 @@ class FrameLedger:
             return
         if not self._ring and not self._is_current(cells):
             raise AssertionError("a reserved cell outlived its policy version")
-        self._state[cells] = _State.COMPLETE
+        self._state[cells] = _COMPLETE
         self._open[slots][rows] = NO_CELL
         self._tail[slots][rows] = np.where(ended[rows], NO_CELL, cells)
         self._episode_frames[slots][rows] += 1
@@ -183,10 +182,10 @@ class FrameLedger:
         slots = self._slot[cells]
         tails = self._tail[slots]
         followed = tails != NO_CELL
-        self._state[cells] = _State.FREE
+        self._state[cells] = _FREE
         self._open[slots] = NO_CELL
         self._tail[slots] = NO_CELL
-        self._answered[slots] = _Answered.CELL_GIVEN_UP
+        self._answered[slots] = _CELL_GIVEN_UP
         self.num_reserved -= len(cells)
         self._given_up[reason] += len(cells)
         return tails[followed], cells[followed]
@@ -194,7 +193,7 @@ class FrameLedger:
     def open_cells(self, slots: slice) -> IntArray:
         """Reserved cells of a group, in slot order."""
         cells = self._open[slots]
-        return cells[cells != NO_CELL]
+        return np.asarray(cells[cells != NO_CELL])
 
     def open_rows(self, slots: slice) -> tuple[IntArray, IntArray]:
         """Rows of a group with a reserved cell, and those cells."""
@@ -225,7 +224,7 @@ class FrameLedger:
 
     def complete_cells(self) -> IntArray:
         """Cells to learn from, ascending."""
-        return np.flatnonzero(self._state == _State.COMPLETE)
+        return np.flatnonzero(self._state == _COMPLETE)
 
     def start_version(self, version: int) -> None:
         """Count a learn step; on-policy, its frames are used up and their cells free."""
@@ -234,14 +233,14 @@ class FrameLedger:
             return
         if self.num_reserved:
             raise AssertionError(f"{self.num_reserved} cells reserved across a learn step")
-        self._state[:] = _State.FREE
+        self._state[:] = _FREE
         self.num_complete = 0
         self._cursor = 0
         self._tail[:] = NO_CELL
 
     def load(self, count: int) -> None:
         """Mark the first cells as complete frames that came with a checkpoint."""
-        self._state[:count] = _State.COMPLETE
+        self._state[:count] = _COMPLETE
         self._tag[:count] = self.version
         self._cursor = count
         self.num_complete = count
@@ -257,13 +256,14 @@ class FrameLedger:
 
     @property
     def discarded_total(self) -> int:
+        """Frames given up in this attempt, for whatever reason."""
         return sum(self._given_up.values())
 
     @property
     def conservation_error(self) -> int:
         """Frames unaccounted for: 0, or the books (or the states) are wrong."""
-        reserved = int(np.count_nonzero(self._state == _State.RESERVED))
-        complete = int(np.count_nonzero(self._state == _State.COMPLETE))
+        reserved = int(np.count_nonzero(self._state == _RESERVED))
+        complete = int(np.count_nonzero(self._state == _COMPLETE))
         made = self.reserved_total + self.loaded_total
         kept = self.stored_total + self.discarded_total + reserved
         return abs(made - kept) + abs(self.num_complete - complete)
@@ -276,7 +276,7 @@ class FrameLedger:
             cells = np.arange(self._cursor, stop)
             self._cursor = stop
             return cells
-        free = np.flatnonzero(self._state == _State.FREE)[:count]
+        free = np.flatnonzero(self._state == _FREE)[:count]
         if len(free) < count:
             raise AssertionError(f"storage of {self.capacity} cells is full: {count} wanted")
         return free
@@ -284,10 +284,10 @@ class FrameLedger:
     def _take_from_ring(self, count: int) -> IntArray:
         span = min(self.capacity, count + self.num_reserved)
         order = (self._cursor + np.arange(span)) % self.capacity
-        cells = order[self._state[order] != _State.RESERVED][:count]
+        cells: IntArray = order[self._state[order] != _RESERVED][:count]
         if len(cells) < count:
             raise AssertionError(f"ring of {self.capacity} cells is all reserved: {count} wanted")
-        overwritten = cells[self._state[cells] == _State.COMPLETE]
+        overwritten = cells[self._state[cells] == _COMPLETE]
         self.num_complete -= len(overwritten)
         slots = self._slot[overwritten]
         self._tail[slots[self._tail[slots] == overwritten]] = NO_CELL
