@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 MIN_REVOKE_WAIT_S = 0.02
@@ -22,7 +23,8 @@ class Collection:
     block: int = 1
     max_debt: int = 1
     close_wait_s: float = 1.0
-    opened_at: float = 0.0
+    opened_at: float | None = None
+    """When the iteration's first frame was asked for: the clock may start anywhere."""
     first_closed_at: float | None = None
     learning: bool = False
     learned_total: int = 0
@@ -42,26 +44,34 @@ class Collection:
             return stored_total - self.learned_total >= self.block
         return not is_open and reserved == 0
 
+    def note_opened(self, now: float) -> None:
+        """Remember when collecting began; later calls of the iteration do not move it."""
+        if self.opened_at is None:
+            self.opened_at = now
+
     def note_closed(self, now: float) -> None:
         """Remember the first closing of the iteration; later ones do not move it."""
         if self.first_closed_at is None:
             self.first_closed_at = now
 
-    def revoke_wait_s(self, *, in_quorum: bool) -> float:
-        """How long after the first closing a late group's cells are waited for, seconds."""
-        if in_quorum or self.first_closed_at is None:
-            return self.close_wait_s
+    def revoke_at(self, *, in_quorum: bool) -> float:
+        """Until when a late group's cells are waited for; infinite before a first closing."""
+        if self.first_closed_at is None:
+            return math.inf
+        if in_quorum or self.opened_at is None:
+            return self.first_closed_at + self.close_wait_s
         share = REVOKE_SHARE * (self.first_closed_at - self.opened_at)
-        return min(self.close_wait_s, max(MIN_REVOKE_WAIT_S, share))
+        return self.first_closed_at + min(self.close_wait_s, max(MIN_REVOKE_WAIT_S, share))
 
     def start_learning(self) -> None:
+        """Begin the learn step: nothing is inferred until `reopen`."""
         self.learning = True
 
-    def reopen(self, now: float, target: int | None) -> None:
+    def reopen(self, target: int | None) -> None:
         """Begin the next iteration after a learn step."""
         self.learning = False
         self.target = target
-        self.opened_at = now
+        self.opened_at = None
         self.first_closed_at = None
         if target is None:
             self.learned_total += self.block

@@ -5,6 +5,7 @@ Every way of choosing returns groups, or nothing and (in `wake_at`) when to ask 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 
 from royale_server.scheduler.config import Dispatch, SchedulerConfig
@@ -12,6 +13,7 @@ from royale_server.scheduler.quorum import Quorum
 from royale_server.scheduler.roster import Group, Member
 
 MINI_BATCH_RECHECK_S = 0.02
+"""How often the slots of clients on time are counted again while a mini-batch is short of them."""
 
 
 class Dispatcher:
@@ -24,7 +26,8 @@ class Dispatcher:
         self._round = 0
         self._started = False
         self._members_ever = 0
-        self._mini_recheck_at = 0.0
+        self._mini_wanted = 1
+        self._mini_recheck_at = -math.inf
         self._clamp_said: int | None = None
         self.notice: str | None = None
         """Something worth an event, taken (and cleared) by the scheduler."""
@@ -36,11 +39,20 @@ class Dispatcher:
         return self._started
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether rounds follow a fixed order that no timing may change.
+
+        So it is in deterministic mode, and while there has only ever been one train session.
+        """
+        return self._config.deterministic or self._members_ever == 1
+
+    @property
     def awaited(self) -> Iterable[Member]:
         """Quorum sessions of which the next round still wants a request."""
         return self._awaited
 
     def member_joined(self) -> None:
+        """Count a train session in: the order of rounds depends on how many there ever were."""
         self._members_ever += 1
 
     def refresh(self, member: Member) -> None:
@@ -79,7 +91,7 @@ class Dispatcher:
         self.wake_at = None
         if not self._may_start(members):
             return None
-        if self._config.deterministic or self._members_ever == 1:
+        if self.is_ordered:
             return self._alternate(members)
         if self._config.mini_infer_batch_size is not None:
             return self._mini_batch(members, queued, num_queued, now)
@@ -110,21 +122,27 @@ class Dispatcher:
         assert wanted is not None
         if num_queued >= wanted:
             return list(queued)
-        if now < self._mini_recheck_at:
+        if num_queued < self._mini_wanted and now < self._mini_recheck_at:
             self.wake_at = self._mini_recheck_at
             return None
+        self._mini_wanted = self._clamped(wanted, members, now)
         self._mini_recheck_at = now + MINI_BATCH_RECHECK_S
+        if num_queued >= self._mini_wanted:
+            return list(queued)
         self.wake_at = self._mini_recheck_at
+        return None
+
+    def _clamped(self, wanted: int, members: Sequence[Member], now: float) -> int:
+        """Slots that can be queued without waiting for anybody late, at most ``wanted``."""
         reachable = sum(
             group.size
             for member in members
             for group in member.groups
-            if group in self._quorum
-            and (group.waiting is not None or not self.is_late(group, now))
+            if group in self._quorum and (group.waiting is not None or not self.is_late(group, now))
         )
         clamped = max(1, min(wanted, reachable))
         self._say_clamp(wanted, clamped)
-        return list(queued) if num_queued >= clamped else None
+        return clamped
 
     def _say_clamp(self, wanted: int, clamped: int) -> None:
         if clamped != self._clamp_said and clamped < wanted:

@@ -75,10 +75,12 @@ class Group:
 
     @property
     def size(self) -> int:
+        """Number of slots."""
         return self.stop - self.start
 
     @property
     def slots(self) -> slice:
+        """Its slots as an index into anything kept per slot."""
         return slice(self.start, self.stop)
 
 
@@ -96,6 +98,7 @@ class Member:
 
     @property
     def size(self) -> int:
+        """Number of slots of all groups."""
         return sum(group.size for group in self.groups)
 
     @property

@@ -6,6 +6,7 @@ and states the frame rules that join them. One batch or learn step is in flight 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,8 +32,6 @@ from royale_server.scheduler.dispatcher import Dispatcher
 from royale_server.scheduler.ledger import Discard, FrameLedger
 from royale_server.scheduler.quorum import Quorum
 from royale_server.scheduler.roster import Group, IntArray, Member, Request, Role
-
-EXPIRY_SCAN_S = 0.05
 
 
 class Scheduler:
@@ -85,8 +84,7 @@ class Scheduler:
         self._is_rested = False
         self._frozen_since: float | None = None
         self._frozen_s = 0.0
-        self._next_expiry = 0.0
-        self._closed_to_joins = False
+        self._next_expiry = math.inf
         self.wake_at: float | None = None
         """When `advance` wants to be called again if nothing happens before."""
 
@@ -99,10 +97,12 @@ class Scheduler:
 
     @property
     def slots_in_use(self) -> int:
+        """Slots of all sessions taking part."""
         return sum(member.size for member in self._members)
 
     @property
     def is_open(self) -> bool:
+        """Whether learner rows may be inferred."""
         return self.collection.is_open(
             complete=self.ledger.num_complete,
             reserved=self.ledger.num_reserved,
@@ -112,7 +112,9 @@ class Scheduler:
     @property
     def accepts_train_sessions(self) -> bool:
         """False once a deterministic run has all its clients."""
-        return not self._closed_to_joins
+        if not self.config.deterministic:
+            return True
+        return not self.dispatcher.started and len(self._trainers) < self.config.min_clients
 
     @property
     def is_idle(self) -> bool:
@@ -165,9 +167,7 @@ class Scheduler:
         if role is Role.TRAIN:
             self._trainers.append(member)
             self.dispatcher.member_joined()
-            enough = len(self._trainers) >= self.config.min_clients
-            self._closed_to_joins = self.config.deterministic and enough
-        self._next_expiry = min(self._next_expiry, now + self.config.first_step_timeout_s)
+        self._expire_in(self.config.first_step_timeout_s, now)
         return member
 
     def request(self, group: Group, request: Request, now: float) -> None:
@@ -190,9 +190,8 @@ class Scheduler:
         """A session is gone: its reserved cells are lost, its waiting observations kept."""
         if member.ended:
             return
-        was_training = member.role is Role.TRAIN and member.entered
         self._end(member)
-        if self.config.deterministic and was_training:
+        if self.config.deterministic and member.role is Role.TRAIN:
             self._commands.append(
                 EndRun(f"client {member.name} left a deterministic run, which needs every client")
             )
@@ -216,7 +215,7 @@ class Scheduler:
             target: Frames wanted now.
         """
         self.ledger.start_version(version)
-        self.collection.reopen(now, target)
+        self.collection.reopen(target)
         self._thaw(now)
 
     def rest(self, now: float) -> None:
@@ -239,6 +238,7 @@ class Scheduler:
         self.wake_at = None
         self._expire(now)
         self._dispatch(now)
+        self._wake(self._next_expiry)
         if self.dispatcher.notice is not None:
             self._commands.append(Notice("dispatch", self.dispatcher.notice))
             self.dispatcher.notice = None
@@ -269,6 +269,8 @@ class Scheduler:
     def _take_outcome(self, group: Group, request: Request) -> None:
         if request.invalid_feedback is not None or request.invalid_observation is not None:
             self._reject_invalid(group, request)
+        elif request.ended.any():
+            self._tainted[group.slots][request.ended] = False
         rows, cells, finished = self.ledger.receive(
             group.slots, request.asks, request.ended, has_feedback=request.has_feedback
         )
@@ -321,7 +323,7 @@ class Scheduler:
         group.owes_since_running = self._running(now)
         if group.reserved:
             self._owing_cells[group] = None
-        self._next_expiry = min(self._next_expiry, now + self.config.feedback_wait_timeout_s)
+        self._expire_in(self.config.feedback_wait_timeout_s, now)
         self.dispatcher.refresh(group.member)
 
     # --- dispatching ----------------------------------------------------------------------
@@ -331,6 +333,8 @@ class Scheduler:
             return
         if self._rest_since is not None:
             self._approach_rest(now, self._rest_since)
+            if not self._is_rested and self._evaluating:
+                self._send(list(self._evaluating), evaluation=True)
             return
         if self.collection.target is not None and not self.is_open:
             self._settle_closed(now)
@@ -347,11 +351,13 @@ class Scheduler:
 
     def _train_batch(self, now: float) -> list[Group] | None:
         if not self.is_open:
-            return list(self._without_learner_rows)
+            return [] if self.dispatcher.is_ordered else list(self._without_learner_rows)
         if not self._queued:
             return None
         batch = self.dispatcher.choose(self._trainers, self._queued, self._queued_slots, now)
         self._wake(self.dispatcher.wake_at)
+        if batch:
+            self.collection.note_opened(now)
         return batch
 
     def _learn_if_due(self, now: float) -> bool:
@@ -403,15 +409,15 @@ class Scheduler:
     def _settle_closed(self, now: float) -> None:
         """Give up what a closed collection should not wait for (rules 2 and 3)."""
         self.collection.note_closed(now)
-        if self.ledger.num_reserved and not self._owing_cells:
-            self._cut_silent_rows()
-        elif self._owing_cells and not self.config.deterministic:
+        if self._owing_cells and not self.config.deterministic:
             self._revoke_late(now)
+        if self.ledger.num_reserved and not self._owing_cells and not self.is_open:
+            self._cut_silent_rows()
 
     def _cut_silent_rows(self) -> None:
         """Only silent rows of parked requests are left, and parked is what they stay."""
         groups = [g for m in self._trainers for g in m.groups if g.reserved]
-        if any(group in self._without_learner_rows for group in groups):
+        if not self.dispatcher.is_ordered and any(g in self._without_learner_rows for g in groups):
             return  # that request is answered at once, and its silent rows may yet finish
         self._cut(groups)
 
@@ -420,21 +426,21 @@ class Scheduler:
             self._give_up(group, self.ledger.open_cells(group.slots), Discard.CUT)
 
     def _revoke_late(self, now: float) -> None:
-        groups = list(self._owing_cells)
-        closed_at = self.collection.first_closed_at
-        assert closed_at is not None
-        in_quorum = any(group in self._quorum for group in groups)
-        due = closed_at + self.collection.revoke_wait_s(in_quorum=in_quorum)
-        for group in groups:
-            due = max(due, self.dispatcher.late_at(group))
-        late_members = {group.member for group in groups}
-        if not any(group.member not in late_members for group in self._queued):
-            return
-        if now < due:
-            self._wake(due)
-            return
-        for group in groups:
-            self._revoke(group)
+        """Stop waiting for groups that have had their time while others wait for them."""
+        for group in self._owing_cells:
+            late_at = self.dispatcher.late_at(group)
+            if now < late_at:
+                self._wake(late_at)
+                return  # somebody on time is waited for anyway
+        parked = {g.member for g in self._queued if g not in self._without_learner_rows}
+        for group in list(self._owing_cells):
+            if parked <= {group.member}:
+                continue  # nobody else waits for these cells
+            due = self.collection.revoke_at(in_quorum=group in self._quorum)
+            if now < due:
+                self._wake(due)
+            else:
+                self._revoke(group)
 
     def _revoke(self, group: Group) -> None:
         cells = self.ledger.open_cells(group.slots)
@@ -473,7 +479,9 @@ class Scheduler:
             for group in member.groups
             if group.entered and group.waiting is None
         ]
-        if missing and (self.config.deterministic or now < since + self.config.close_wait_s):
+        if missing and self.config.deterministic:
+            return
+        if missing and now < since + self.config.close_wait_s:
             self._wake(since + self.config.close_wait_s)
             return
         for group in list(self._owing_cells):
@@ -489,20 +497,35 @@ class Scheduler:
         """End sessions that owe a request, or their first step, for too long."""
         if now < self._next_expiry:
             return
-        running = self._running(now)
-        feedback_s = self.config.feedback_wait_timeout_s
+        self._next_expiry = math.inf
         first_s = self.config.first_step_timeout_s
+        feedback_s = self.config.feedback_wait_timeout_s
         for member in list(self._members):
-            if not member.entered and now - member.joined_at >= first_s:
+            first_step_left_s = self._first_step_left_s(member, now)
+            feedback_left_s = self._feedback_left_s(member, now)
+            if first_step_left_s <= 0:
                 text = f"no first step from every group within {first_s:g} s"
                 self._end_for_timeout(member, text, "--first-step-timeout")
-            elif any(
-                group.owes_since is not None and running - group.owes_since_running >= feedback_s
-                for group in member.groups
-            ):
+            elif feedback_left_s <= 0:
                 text = f"no answer to an action within {feedback_s:g} s"
                 self._end_for_timeout(member, text, "--feedback-wait-timeout")
-        self._next_expiry = now + EXPIRY_SCAN_S if self._members else now
+            else:
+                self._expire_in(min(first_step_left_s, feedback_left_s), now)
+
+    def _first_step_left_s(self, member: Member, now: float) -> float:
+        if member.entered:
+            return math.inf
+        return member.joined_at + self.config.first_step_timeout_s - now
+
+    def _feedback_left_s(self, member: Member, now: float) -> float:
+        """Seconds until the session owes a request for too long; its clock may stand still."""
+        owed = [g.owes_since_running for g in member.groups if g.owes_since is not None]
+        if not owed or self._frozen_since is not None:
+            return math.inf
+        return min(owed) + self.config.feedback_wait_timeout_s - self._running(now)
+
+    def _expire_in(self, delay_s: float, now: float) -> None:
+        self._next_expiry = min(self._next_expiry, now + delay_s)
 
     def _end_for_timeout(self, member: Member, what: str, flag: str) -> None:
         self._end(member)
@@ -539,7 +562,7 @@ class Scheduler:
         self._evaluating.pop(group, None)
 
     def _wake(self, at: float | None) -> None:
-        if at is not None and (self.wake_at is None or at < self.wake_at):
+        if at is not None and at != math.inf and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
     def _running(self, now: float) -> float:
@@ -555,3 +578,4 @@ class Scheduler:
         if self._frozen_since is not None:
             self._frozen_s += now - self._frozen_since
             self._frozen_since = None
+            self._next_expiry = now  # deadlines were not looked at while the clock stood still
