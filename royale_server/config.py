@@ -46,8 +46,8 @@ class TrackConfig:
 
     enabled: bool = False
     """Mirror every metrics row to a tracker. A tracker that fails never stops the run."""
-    tracker: Literal["swanlab"] = "swanlab"
-    """Which tracker."""
+    tracker: str = "swanlab"
+    """Which tracker: ``swanlab``, or the name of an installed plug-in."""
     project: str = "royale"
     """Project name that the tracker files the run under."""
     mode: Literal["offline", "local", "cloud"] = "offline"
@@ -253,11 +253,8 @@ def _run_problems(config: ServerConfig) -> list[str]:
         problems.append(
             "resume: excludes --overwrite; one continues the run, the other replaces it"
         )
-    problems.extend(
-        f"{name}: needs --exp-name NAME; without it every start makes a new name from the time"
-        for name in ("resume", "overwrite")
-        if getattr(config, name) and config.exp_name is None
-    )
+    if config.overwrite and config.exp_name is None:
+        problems.append("overwrite: needs --exp-name NAME; without it every start makes a new name")
     if config.resume and getattr(config.algo, "policy_checkpoint_path", None) is not None:
         problems.append(
             "resume: excludes --algo.policy-checkpoint-path; a resumed run already has its weights"

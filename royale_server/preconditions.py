@@ -9,13 +9,15 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from algorithms.config import RESTORE_ALL
 from royale_client.wire.errors import ConfigError
 from royale_server.cli_flags import Settings
 from royale_server.config import is_loopback
+from royale_server.monitoring.trackers import tracker_names
+from royale_server.registry import close_match_hint
 
 TOKEN_VARIABLE = "ROYALE_TOKEN"
 MANIFEST = "manifest.json"
-RESTORE_ALL = "all"
 
 _TOKEN = re.compile(r"[!-~]+")  # what an HTTP header can carry: visible ASCII, no spaces
 
@@ -38,6 +40,7 @@ def precondition_problems(
         *_deterministic_problems(config, set(given)),
         *_warm_start_problems(config),
         *_address_file_problems(config),
+        *_tracker_problems(config),
     ]
 
 
@@ -136,3 +139,11 @@ def _address_file_problems(config: Settings) -> list[str]:
     if file is not None and not file.parent.is_dir():
         return [f"--address-file: the folder {file.parent} does not exist; create it first"]
     return []
+
+
+def _tracker_problems(config: Settings) -> list[str]:
+    name, known = config.track.tracker, tracker_names()
+    if name in known:
+        return []
+    hint = close_match_hint(name, known)
+    return [f"--track.tracker: {name!r} is unknown{hint}; known: {', '.join(known)}"]

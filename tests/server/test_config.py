@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from algorithms.ppo.config import PPOConfig
+from checkpoints.manifest import MANIFEST_NAME
 from royale_client.wire.errors import ConfigError
 from royale_server.config import Pair, ServerConfig, TrackConfig, is_loopback
 from royale_server.config_document import digest, to_document
-from royale_server.preconditions import precondition_problems, read_token
+from royale_server.preconditions import MANIFEST, precondition_problems, read_token
 from royale_server.scheduler.config import Dispatch
 
 PAIR = Pair(policy="mlp-policy", policy_variant="default", algo="ppo", algo_variant="default")
@@ -84,10 +85,9 @@ def test_resume_and_overwrite_exclude_each_other():
     ]
 
 
-@pytest.mark.parametrize("flag", ["resume", "overwrite"])
-def test_resume_and_overwrite_need_the_name_of_the_run(flag):
-    assert problems(**{flag: True})[0].startswith(f"{flag}: needs --exp-name NAME")
-    assert config(**{flag: True}, exp_name="first").exp_name == "first"
+def test_overwriting_needs_the_name_of_a_run():
+    assert problems(overwrite=True)[0].startswith("overwrite: needs --exp-name NAME")
+    assert config(overwrite=True, exp_name="first").exp_name == "first"
 
 
 def test_a_resumed_run_takes_no_weights_from_another():
@@ -248,6 +248,11 @@ def test_the_address_file_needs_its_folder(tmp_path):
     assert problem.startswith("--address-file: the folder")
 
 
+def test_an_unknown_tracker_is_refused_with_the_known_ones():
+    (problem,) = machine_problems(config(track=TrackConfig(tracker="swanlb")))
+    assert "'swanlb' is unknown (did you mean swanlab?); known: " in problem
+
+
 # --- starting from another run's weights ------------------------------------------------------
 
 
@@ -288,6 +293,10 @@ def test_a_whole_step_directory_can_be_started_from(run):
 def test_a_run_directory_is_answered_with_its_newest_whole_step(run):
     (problem,) = warm_start(policy_checkpoint_path=run)
     assert problem.endswith(f"is a run, expected one step of it; its newest is {run / '10'}")
+
+
+def test_a_whole_step_is_what_the_checkpoint_format_says():
+    assert MANIFEST == MANIFEST_NAME
 
 
 def test_a_torn_step_is_no_checkpoint(run):
