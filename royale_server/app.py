@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
+from typing import Any
 
 from algorithms.spaces import Spaces
 from checkpoints import CheckpointContents
@@ -32,6 +34,7 @@ from royale_server.monitoring.console import Console
 from royale_server.preconditions import read_token
 from royale_server.registry import AlgorithmEntry, PolicyEntry
 from royale_server.run.attempt import Attempt, open_attempt
+from royale_server.run.output import WriteFailure
 from royale_server.trainer import End, Start, Trainer
 
 logger = logging.getLogger(__name__)
@@ -77,20 +80,22 @@ def run(
     )
     choose_device(config.device)
     warm_start = _warm_start(config)
-    with open_attempt(config) as attempt:
+    with open_attempt(config, _report_write_failure) as attempt:
         start = Start(
             attempt=attempt.number,
             resumed=attempt.resumed,
             warm_start=warm_start,
             facts=attempt.facts,
         )
-        console.starting(config, run_directory=attempt.directory, attempt=attempt.number)
+        console.starting(config, run_directory=attempt.path, attempt=attempt.number)
+        if attempt.taken_over is not None:
+            logger.warning("took the run over from %s, which did not end it", attempt.taken_over)
+        assembled = partial(assemble, config, components, start, attempt, console)
         if config.inline is not None:
             from royale_server.inline import run_inline
 
-            assembled = partial(assemble, config, components, start, attempt, console)
             return run_inline(config, assembled)
-        return asyncio.run(_serve(config, components, start, attempt, console))
+        return asyncio.run(_serve(config, assembled, console))
 
 
 def assemble(
@@ -114,6 +119,7 @@ def assemble(
         console=console,
         clock=time.monotonic,
         post=post,
+        on_begin=attempt.begin,
         on_end=on_end,
     )
     admission = Admission(
@@ -140,13 +146,7 @@ def assemble(
     return Run(trainer, hub, attempt)
 
 
-async def _serve(
-    config: ServerConfig,
-    components: Components,
-    start: Start,
-    attempt: Attempt,
-    console: Console,
-) -> int:
+async def _serve(config: ServerConfig, assembled: Callable[..., Run], console: Console) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[ExitCode] = loop.create_future()
 
@@ -159,9 +159,8 @@ async def _serve(
             loop.call_soon_threadsafe(callback)
 
     model = ModelThread(post)
-    run = assemble(
-        config, components, start, attempt, console, model=model, post=post, on_end=on_end
-    )
+    run = assembled(model=model, post=post, on_end=on_end)
+    loop.set_exception_handler(lambda _loop, context: _fatal(run.trainer, context))
     run.hub.on_wake = _Alarm(loop, run.hub).set
     token = read_token(config, os.environ)
     server = WebSocketServer(run.hub, limits=Limits(), token=token)
@@ -200,13 +199,20 @@ def _install_signals(loop: asyncio.AbstractEventLoop, trainer: Trainer) -> None:
         trainer.stop(end, f"{name} received")
 
     for number, end in ((signal.SIGINT, End.OPERATOR), (signal.SIGTERM, End.TERMINATED)):
+        handler = partial(stop, end, number.name)
         try:
-            loop.add_signal_handler(number, stop, end, number.name)
+            loop.add_signal_handler(number, handler)
         except NotImplementedError:  # Windows has no loop handlers
-            signal.signal(
-                number,
-                lambda n, _frame, e=end: loop.call_soon_threadsafe(stop, e, signal.Signals(n).name),
-            )
+            signal.signal(number, partial(_from_signal, loop, handler))
+
+
+def _from_signal(
+    loop: asyncio.AbstractEventLoop,
+    handler: Callable[[], None],
+    _number: int,
+    _frame: FrameType | None,
+) -> None:
+    loop.call_soon_threadsafe(handler)
 
 
 async def _tick(run: Run) -> None:
@@ -238,6 +244,21 @@ class _Alarm:
     def _ring(self) -> None:
         self._timer = None
         self._hub.advance()
+
+
+def _fatal(trainer: Trainer, context: dict[str, Any]) -> None:
+    """An exception that nobody on the I/O thread caught: the run must not go on half-dead."""
+    error = context.get("exception")
+    trainer.failed(error if error is not None else RuntimeError(context["message"]))
+
+
+def _report_write_failure(failure: WriteFailure) -> None:
+    """The writer keeps the lines and tries again; a person should make room meanwhile."""
+    logger.error(
+        "%s cannot be written (%s); free some disk space, the lines are kept and tried again",
+        failure.path,
+        failure.error.strerror or failure.error,
+    )
 
 
 def _warm_start(config: ServerConfig) -> CheckpointContents | None:

@@ -12,6 +12,8 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from royale_client.envs.gymnasium_envs import GymConfig, make_driver
@@ -128,13 +130,17 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     return codes[0]
 
 
+def _on_signal(trainer: Trainer, end: End, number: int, _frame: FrameType | None) -> None:
+    trainer.stop(end, f"{signal.Signals(number).name} received")
+
+
 @contextlib.contextmanager
 def _signals(trainer: Trainer) -> Iterator[None]:
     """Ctrl-C and SIGTERM stop with a checkpoint, as over the network."""
     ends = {signal.SIGINT: End.OPERATOR, signal.SIGTERM: End.TERMINATED}
     previous = {
-        number: signal.signal(number, lambda n, _f: trainer.stop(ends[n], signal.Signals(n).name))
-        for number in ends
+        number: signal.signal(number, partial(_on_signal, trainer, end))
+        for number, end in ends.items()
     }
     try:
         yield

@@ -5,6 +5,7 @@ Pure: times are given, nothing is read or written.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ def metrics_row(
     collected: int,
     returns: list[float],
     lengths: list[int],
+    recent_returns: Collection[float],
     env_steps: int,
     ledger: FrameLedger,
     clients: int,
@@ -90,6 +92,8 @@ def metrics_row(
     if returns:
         row |= _summary("env/return", returns) | _summary("env/length", lengths)
         row["env/episodes"] = len(returns)
+    if recent_returns:
+        row["env/return_mean_100"] = sum(recent_returns) / len(recent_returns)
     return row
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from algorithms.errors import LearnAborted
@@ -30,10 +31,13 @@ from royale_server.model.build import LEARNER, MODEL, OPTIMIZER, STATE, Built, C
 from royale_server.model.engine import Inferred, Learned, Snapshot
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
-from royale_server.run.writer import Writer
-from royale_server.scheduler import Group, Learn, Role, Scheduler
+from royale_server.run.writer import CheckpointSupersededError, Writer
+from royale_server.scheduler import Group, Learn, Scheduler
 
 logger = logging.getLogger(__name__)
+
+RECENT_EPISODES = 100
+"""Episodes that the reported mean return is over."""
 
 LEARN_GRACE_S = 30.0
 """How long a stop waits for a learn step before it is undone."""
@@ -77,6 +81,7 @@ class Trainer:
         console: Shows the run to a person.
         clock: Monotonic seconds.
         post: Hands a callback from another thread to this one.
+        on_begin: Called when the engine is built and the run has begun.
         on_end: Called once, when everything is written and clients are told.
     """
 
@@ -91,6 +96,7 @@ class Trainer:
         console: Console,
         clock: Callable[[], float],
         post: Callable[[Callable[[], None]], None],
+        on_begin: Callable[[], None],
         on_end: Callable[[ExitCode], None],
     ) -> None:
         self._config = config
@@ -101,6 +107,7 @@ class Trainer:
         self._console = console
         self._clock = clock
         self._post = post
+        self._on_begin = on_begin
         self._on_end = on_end
         self._abort = threading.Event()
         self._end: End | None = None
@@ -108,6 +115,7 @@ class Trainer:
         self._stop_deadline: float | None = None
         self._is_learning = False
         self._is_closing = False
+        self._is_ended = False
         self._built: Built | None = None
         self._spaces: Spaces | None = None
         self._saved_step: int | None = None
@@ -117,6 +125,7 @@ class Trainer:
         self._env_steps_before = 0
         self._returns: list[float] = []
         self._lengths: list[int] = []
+        self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._discards_told: Counter[str] = Counter()
         self._iteration_clock = IterationClock(clock())
         self._idle_since: float | None = None
@@ -149,6 +158,7 @@ class Trainer:
             return
         self._built = built
         self._step = built.global_step
+        self._on_begin()
         if self._start.resumed is not None:
             self._continue(self._start.resumed)
         scheduler = Scheduler(self._config.scheduler(), target=built.frames_wanted)
@@ -163,6 +173,7 @@ class Trainer:
         run = contents.documents[STATE]["run"]
         self._iteration = run["iteration"]
         self._env_steps_before = run["env_steps"]
+        self._recent_returns.extend(run["recent_returns"])
         self._saved_step = contents.step
         self.event("resumed", f"resumed from step {contents.step}", step=contents.step)
 
@@ -184,7 +195,8 @@ class Trainer:
         self._idle_since = None
         text = f"client {peer.name} joined with {sum(hello.groups)} environments of {hello.env_id}"
         self.event("joined", text, client=peer.name, slots=sum(hello.groups), host=hello.host)
-        self._console.client_joined(peer.name, hello.env_id, sum(hello.groups), peer.connection.address)
+        address = peer.connection.address
+        self._console.client_joined(peer.name, hello.env_id, hello.num_slots, address)
         missing = self._hub.missing_clients()
         if missing:
             self._console.waiting_for_clients(missing)
@@ -206,20 +218,28 @@ class Trainer:
         self._writer.episodes(rows)
         if not evaluation:
             self._returns.extend(row["return"] for row in rows)
+            self._recent_returns.extend(row["return"] for row in rows)
             self._lengths.extend(row["length"] for row in rows)
 
     def inferred(self, result: Inferred) -> None:
         """See `Listener`."""
-        self._iteration_clock.inferred(result.duration_s, sum(len(i.rows) for i in result.batch.items))
+        rows = sum(len(item.rows) for item in result.batch.items)
+        self._iteration_clock.inferred(result.duration_s, rows)
+        if self._built is not None and self._built.frames_wanted is not None:
+            stored = self._hub.scheduler.ledger.num_complete
+            self._console.collecting(stored, self._built.frames_wanted)
 
     def event(self, kind: str, message: str, **facts: Any) -> None:
         """See `Listener`."""
-        self._writer.event({"kind": kind, "message": message, "attempt": self._start.attempt, **facts})
+        self._writer.event(
+            {"kind": kind, "message": message, "attempt": self._start.attempt, **facts}
+        )
 
     def queue_waiting(self, groups: list[Group], since: float) -> None:
         """See `Listener`."""
-        self._console.queue_waiting(groups, waited_s=self._clock() - since, now=self._clock(),
-                                    missing_clients=self._hub.missing_clients())
+        now = self._clock()
+        missing = self._hub.missing_clients()
+        self._console.queue_waiting(groups, waited_s=now - since, now=now, missing_clients=missing)
 
     def must_stop(self, message: str) -> None:
         """See `Listener`."""
@@ -227,7 +247,9 @@ class Trainer:
         self.stop(End.HALTED, message)
 
     def failed(self, error: BaseException) -> None:
-        """The model thread raised: nothing is saved, since the learner may be half changed."""
+        """Fatal: nothing is saved, since the learner may be half changed."""
+        if self._is_ended:
+            return
         logger.error("the model thread failed: %s", error, exc_info=error)
         self.event("crashed", f"{type(error).__name__}: {error}")
         self._end, self._end_message = End.CRASHED, "an internal error; its log has the cause"
@@ -275,6 +297,10 @@ class Trainer:
         self._iteration += 1
         self._step = result.global_step
         hub = self._hub
+        if hub.scheduler.ledger.conservation_error:
+            text = f"{hub.scheduler.ledger.conservation_error} frames are unaccounted for"
+            logger.error("%s; this is a defect", text)
+            self.event("not_conserved", text)
         row = metrics_row(
             iteration=self._iteration,
             attempt=self._start.attempt,
@@ -282,6 +308,7 @@ class Trainer:
             collected=collected,
             returns=returns,
             lengths=lengths,
+            recent_returns=self._recent_returns,
             env_steps=self._env_steps_before + hub.scheduler.ledger.env_steps_total,
             ledger=hub.scheduler.ledger,
             clients=hub.num_members,
@@ -367,13 +394,17 @@ class Trainer:
     def _write_checkpoint(self, then: Callable[[], None], snapshot: Snapshot) -> None:
         contents = self._contents(snapshot)
 
-        def written(result: Any) -> None:
+        def written(result: Path | Exception) -> None:
             self._post(partial(self._checkpoint_written, contents.step, result, then))
 
         self._writer.checkpoint(contents, written)
 
-    def _checkpoint_written(self, step: int, result: Any, then: Callable[[], None]) -> None:
-        if isinstance(result, BaseException):
+    def _checkpoint_written(
+        self, step: int, result: Path | Exception, then: Callable[[], None]
+    ) -> None:
+        if isinstance(result, CheckpointSupersededError):
+            logger.warning("%s", result)
+        elif isinstance(result, Exception):
             self._save_error = result
             logger.error("the checkpoint of step %d could not be written: %s", step, result)
             self.event("checkpoint_failed", str(result), step=step)
@@ -395,6 +426,7 @@ class Trainer:
             "iteration": self._iteration,
             "env_steps": self._env_steps_before + ledger.env_steps_total,
             "attempt": self._start.attempt,
+            "recent_returns": list(self._recent_returns),
         }
         return CheckpointContents(
             step=snapshot.global_step,
@@ -422,10 +454,13 @@ class Trainer:
         )
 
     def _finish(self, code: ExitCode) -> None:
-        self._is_closing = True
+        if self._is_ended:
+            return
+        self._is_closing = self._is_ended = True
         assert self._end is not None
         self.event("ended", self._end_message, exit_code=int(code), reason=self._end.name.lower())
         self._hub.stop(self._end.stop_reason, self._end_message)
-        self._console.ended(self._end_message, code=code, saved_step=self._saved_step,
-                            step=self._step)
+        self._console.ended(
+            self._end_message, code=code, saved_step=self._saved_step, step=self._step
+        )
         self._on_end(code)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -149,6 +149,11 @@ class Hub:
         return self._scheduler is not None
 
     @property
+    def peers(self) -> Iterable[Peer]:
+        """Everybody connected, welcomed or not."""
+        return self._peers
+
+    @property
     def num_members(self) -> int:
         """Sessions taking part."""
         return len(self._by_member)
@@ -167,11 +172,22 @@ class Hub:
         if peer.is_closed:
             return
         try:
-            for event in peer.session.receive(data):
+            for event in self._read(peer, data):
                 self._handle(peer, event)
         except ProtocolError as error:
             self._fault(peer, error.code, error.sentence)
         self.advance()
+
+    def _read(self, peer: Peer, data: bytes) -> list[Event]:
+        """Decode and check; whatever goes wrong here concerns this client alone."""
+        try:
+            return peer.session.receive(data)
+        except ProtocolError:
+            raise
+        except Exception:
+            logger.exception("client %s: its message could not be read", peer.label)
+            self._fault(peer, "internal", "the server failed to read the message")
+            return []
 
     def refuse_text(self, peer: Peer) -> None:
         """A client sent a text frame; the protocol has none."""
@@ -180,6 +196,7 @@ class Hub:
 
     def closed(self, peer: Peer, why: str) -> None:
         """A connection is gone, whoever ended it."""
+        peer.is_closed = True
         self._forget(peer, why)
         self.advance()
 
@@ -208,6 +225,10 @@ class Hub:
             if peer.session.state in (State.GREETED, State.READY):
                 self._send(peer, partial(peer.session.stop, reason, message))
             self._close(peer, reason)
+
+    def fail(self, error: BaseException) -> None:
+        """Pass on an error that the run cannot survive."""
+        self._listener.failed(error)
 
     def tick(self) -> None:
         """Do what is due by time alone. Call it about ten times a second."""

@@ -163,6 +163,8 @@ class WebSocketServer:
                     self._hub.received(peer, data)
         except websockets.ConnectionClosedError as error:
             why = f"connection lost: {error}"
+        except Exception as error:  # frame accounting: the run must not go on half-dead
+            self._hub.fail(error)
         finally:
             self._hub.closed(peer, why)
             if peer.is_closed:

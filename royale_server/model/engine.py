@@ -165,7 +165,9 @@ class Engine:
         """Every row is the learner's and the cells follow each other: gather and infer there."""
         storage = self.storage
         block = tuple(leaf[cells] for leaf in storage.observations)
-        masks = None if storage.mask_size is None else np.empty((len(noise), storage.mask_size), "?")
+        masks = (
+            None if storage.mask_size is None else np.empty((len(noise), storage.mask_size), "?")
+        )
         at = 0
         for item in batch.items:
             step: Step = item.request.payload
@@ -190,9 +192,7 @@ class Engine:
         masks = None
         if self.storage.mask_size is not None:
             masks = np.concatenate([np.asarray(step.masks) for step in steps])
-        inference = self.policy.act(
-            observations, masks, noise, deterministic=batch.evaluation
-        )
+        inference = self.policy.act(observations, masks, noise, deterministic=batch.evaluation)
         if len(batch.cells):
             for target, rows in zip(self.storage.observations, observations, strict=True):
                 target[batch.cells] = rows[has_cell]
