@@ -122,7 +122,7 @@ class GymnasiumDriver:
         transition = self._rule.step(value, acted)
         env_time_s = self._clock() - started_s
         if self._mask_method is not None and self._masks is not None:
-            self._masks.masks[:] = self._mask_method()
+            self._masks.masks = self._mask_method()
         self._turn = self._record(transition, acted, env_time_s)
         return self._turn
 
@@ -229,6 +229,6 @@ class GymnasiumDriver:
         if self._masks is None:
             return
         if self._mask_method is not None:
-            self._masks.masks[:] = self._mask_method()
+            self._masks.masks = self._mask_method()
         else:
             self._masks.update(infos)

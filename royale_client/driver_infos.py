@@ -96,6 +96,7 @@ class MaskReader:
         return np.asarray(flags, np.bool_)
 
     def _store(self, value: EnvValue, present: BoolArray) -> None:
+        self.masks = self.masks.copy()  # the ones before belong to a turn
         if (
             isinstance(value, np.ndarray)
             and value.dtype != object
