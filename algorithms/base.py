@@ -285,7 +285,8 @@ class Learner(ABC):
                 metrics so far.
 
         Returns:
-            Metrics of the step, finite, under declared keys.
+            Metrics of the step under declared keys. Absurd rewards may make some of them
+            infinite or NaN.
 
         Raises:
             LearnAborted: If ``should_abort`` said so; weights, optimizer and normalisers are those

@@ -123,9 +123,11 @@ class PolicyRestore:
         Raises:
             RestoreError: If the statistics hold impossible numbers; nothing has changed then.
         """
+        before = self.policy.normalizer_state()
         try:
             self.policy.load_normalizer_state(as_arrays(self.statistics))
         except ValueError as error:
+            self.policy.load_normalizer_state(before)
             raise RestoreError("observation statistics", other=[str(error)]) from error
         with torch.no_grad():
             own = self.policy.state_dict()

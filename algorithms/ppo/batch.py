@@ -161,16 +161,17 @@ def make_batch(storage: RolloutStorage, targets: Targets, policy: TrainablePolic
     device = observations[0].device
 
     def tensor(array: Array) -> Tensor:
-        return torch.from_numpy(array).to(device)
+        numbers = torch.from_numpy(array)
+        return (numbers.float() if numbers.is_floating_point() else numbers).to(device)
 
     return TrainingBatch(
         observations=observations,
         masks=None if masks is None else tensor(masks),
         actions=tensor(storage.step_state["action"][cells]),
         log_probs=tensor(storage.step_state["log_prob"][cells]),
-        values=tensor(targets.values.astype(np.float32)),
-        advantages=tensor(targets.advantages.astype(np.float32)),
-        returns=tensor(targets.returns.astype(np.float32)),
+        values=tensor(targets.values),
+        advantages=tensor(targets.advantages),
+        returns=tensor(targets.returns),
     )
 
 

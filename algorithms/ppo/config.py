@@ -199,13 +199,7 @@ class PPOConfig(LearnerConfig):
 VARIANTS: Mapping[str, PPOConfig] = {
     "default": PPOConfig(),
     # Small, fast tasks with discrete actions.
-    "classic": PPOConfig(
-        total_timesteps=200_000,
-        num_epochs=10,
-        minibatch_size=256,
-        learning_rate=1e-3,
-        ent_coef=0.0,
-    ),
+    "classic": PPOConfig(total_timesteps=200_000, minibatch_size=256, learning_rate=1e-3),
     # Continuous control. Huang et al. 2022, «The 37 implementation details of PPO».
     "mujoco": PPOConfig(scale_rewards=True),
 }

@@ -152,6 +152,7 @@ class PPO(Learner):
             is_actor_frozen=self.policy_version < self.config.freeze_actor_iterations,
         )
 
+    @np.errstate(over="ignore", invalid="ignore")  # absurd rewards are reported, not warned about
     def _describe(self, targets: Targets) -> dict[str, float]:
         """Return the numbers of a batch that do not depend on the update."""
         returns = targets.returns

@@ -179,7 +179,7 @@ class Updater:
         allowed = self._config.max_nonfinite_steps
         if self.nonfinite_streak <= allowed:
             return
-        bad = [key for key, term in terms.items() if not math.isfinite(float(term))]
+        bad = [key for key, term in terms.items() if not math.isfinite(term.item())]
         raise UpdateError(
             f"the gradient was not finite in {self.nonfinite_streak} steps running, "
             f"--algo.max-nonfinite-steps allows {allowed}; not finite either: "
