@@ -17,7 +17,7 @@ from royale_client.wire.contract import ActionContract, StepContract, check_welc
 from royale_client.wire.episodes import clean_record
 from royale_client.wire.errors import LimitError, ProtocolError, UnexpectedMessageError
 from royale_client.wire.grammar import Requests, Side, State, next_state
-from royale_client.wire.handshake import check_hello
+from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
     Action,

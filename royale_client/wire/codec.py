@@ -14,10 +14,9 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from royale_client.wire.dtypes import CODES, DTYPES
+from royale_client.wire.dtypes import CODES, DTYPES, Array
 from royale_client.wire.errors import ContractError, MessageDecodeError, brief
 from royale_client.wire.limits import Limits
-from royale_client.wire.space_specs import Array
 
 MAX_DIMS = 8
 """Dimensions of one array."""

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from royale_client.wire.dtypes import DTYPES
+from royale_client.wire.dtypes import DTYPES, Array
 from royale_client.wire.episodes import check_records
 from royale_client.wire.errors import ContractError
 from royale_client.wire.handshake import Hello, IntArray, Welcome
 from royale_client.wire.limits import Limits
 from royale_client.wire.space_specs import (
-    Array,
     Leaf,
     MultiDiscreteSpec,
     SpaceSpec,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+"""An array of any type and shape."""
 
 DTYPES: dict[str, np.dtype[Any]] = {
     code: np.dtype("<" + code if code != "?" else "?")

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from royale_client.wire.dtypes import Array
 from royale_client.wire.errors import ContractError, MessageDecodeError, brief
-from royale_client.wire.space_specs import Array
 
 INT64_MAX = 2**63 - 1
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from royale_client.wire.codec import decode, encode
+from royale_client.wire.dtypes import Array
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import MessageDecodeError, brief
-from royale_client.wire.handshake import Hello, Welcome, check_hello
+from royale_client.wire.handshake import Hello, Welcome
+from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.notices import Busy, Fault, Goodbye, Log, Stop
-from royale_client.wire.space_specs import Array
 from royale_client.wire.turns import Action, Step
 
 __all__ = [

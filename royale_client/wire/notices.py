@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from royale_client.wire.dtypes import Array
 from royale_client.wire.errors import FAULT_CODES, ContractError, brief
 from royale_client.wire.fields import (
     Header,
@@ -20,7 +21,6 @@ from royale_client.wire.fields import (
     text,
 )
 from royale_client.wire.limits import Limits
-from royale_client.wire.space_specs import Array
 
 STOP_REASONS = ("finished", "stopping", "halted")
 """Why a server ends a session in order: run complete, stopped by its operator, or by an alarm."""

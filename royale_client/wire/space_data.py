@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from royale_client.wire.dtypes import CODES, DTYPES
+from royale_client.wire.dtypes import CODES, DTYPES, Array
 from royale_client.wire.errors import ConfigError, MessageDecodeError, ProtocolError, brief
 from royale_client.wire.space_specs import (
+    MAX_LEAVES,
     MAX_NESTING,
-    Array,
     BoxSpec,
     DictSpec,
     DiscreteSpec,
@@ -61,6 +61,7 @@ def from_data(data: object, arrays: Mapping[str, Array] | None = None) -> SpaceS
     Raises:
         MessageDecodeError: It describes no space; names the path and the field.
     """
+    _check_leaf_count(data)
     return _read(data, arrays or {}, "", MAX_NESTING)
 
 
@@ -82,6 +83,21 @@ def _leaf_to_data(spec: LeafSpec, arrays: dict[str, Array] | None) -> dict[str, 
             return {"kind": "multi_binary", "shape": list(spec.shape)}
         case TextSpec():
             return {"kind": "text", "max_length": spec.max_length, "charset": spec.charset}
+
+
+def _check_leaf_count(data: object) -> None:
+    """Refuse a flood of leaves before any of them is looked at."""
+    count = 0
+    waiting = [data]
+    while waiting:
+        node = waiting.pop()
+        items = node.get("items") if type(node) is dict else None
+        if type(items) is dict or type(items) is list:
+            waiting.extend(items.values() if type(items) is dict else items)
+        else:
+            count += 1
+        if count > MAX_LEAVES:
+            raise _nonsense("", "it has too many leaves", f"at most {MAX_LEAVES}")
 
 
 def _read(data: object, arrays: Mapping[str, Array], path: str, levels: int) -> SpaceSpec:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from royale_client.wire.dtypes import Array
 from royale_client.wire.errors import brief
 from royale_client.wire.space_specs import (
-    Array,
     BoxSpec,
     DictSpec,
     DiscreteSpec,

@@ -13,21 +13,20 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from royale_client.wire.dtypes import CODES, DTYPES
+from royale_client.wire.dtypes import CODES, DTYPES, Array
 from royale_client.wire.errors import ConfigError, brief
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+from royale_client.wire.space_checks import (
+    checked_bound,
+    checked_choices,
+    checked_dtype,
+    checked_integer,
+    checked_shape,
+)
 
 MAX_NESTING = 16
 """Dict and Tuple levels above a leaf."""
 MAX_LEAVES = 256
 """Leaves of one space."""
-MAX_DIMS = 6
-"""Dimensions of one leaf value; a batch and a chunk dimension still fit the codec's eight."""
-MAX_ROW_BYTES = 64 * 1024 * 1024
-"""Bytes of one leaf value."""
-MAX_CHOICES = 2**31
-"""Values of one discrete choice."""
 MAX_CHOICE_PARTS = 4096
 """Entries of ``nvec``."""
 MAX_KEY_LENGTH = 128
@@ -55,12 +54,12 @@ class BoxSpec:
         Raises:
             ConfigError: A type that cannot travel, a shape too large, or senseless bounds.
         """
-        kind = _checked_dtype(dtype)
-        dims = _checked_shape("Box", shape, kind.itemsize)
+        kind = checked_dtype(dtype)
+        dims = checked_shape("Box", shape, kind.itemsize)
         object.__setattr__(self, "shape", dims)
         object.__setattr__(self, "dtype", kind.name)
-        object.__setattr__(self, "low", _bound("low", low, dims, kind))
-        object.__setattr__(self, "high", _bound("high", high, dims, kind))
+        object.__setattr__(self, "low", checked_bound("low", low, dims, kind))
+        object.__setattr__(self, "high", checked_bound("high", high, dims, kind))
         if not np.all(scalar_or_all(self.low) <= scalar_or_all(self.high)):
             raise ConfigError(f"Box bounds: low {brief(low)} is not <= high {brief(high)}")
 
@@ -91,8 +90,8 @@ class DiscreteSpec:
         Raises:
             ConfigError: ``n`` or ``start`` out of range.
         """
-        object.__setattr__(self, "n", _checked_choices("Discrete n", self.n))
-        object.__setattr__(self, "start", _integer("Discrete start", self.start))
+        object.__setattr__(self, "n", checked_choices("Discrete n", self.n))
+        object.__setattr__(self, "start", checked_integer("Discrete start", self.start))
         if abs(self.start) > 2**62:
             raise ConfigError(f"Discrete start {self.start}: expected at most 2**62 in size")
 
@@ -110,7 +109,7 @@ class MultiDiscreteSpec:
         Raises:
             ConfigError: Length or an entry out of range.
         """
-        entries = tuple(_checked_choices("MultiDiscrete nvec", n) for n in self.nvec)
+        entries = tuple(checked_choices("MultiDiscrete nvec", n) for n in self.nvec)
         if not 1 <= len(entries) <= MAX_CHOICE_PARTS:
             raise ConfigError(
                 f"MultiDiscrete nvec: got {len(entries)} entries, expected 1 to {MAX_CHOICE_PARTS}"
@@ -131,7 +130,7 @@ class MultiBinarySpec:
         Raises:
             ConfigError: Too many dimensions or elements.
         """
-        object.__setattr__(self, "shape", _checked_shape("MultiBinary", self.shape, 1))
+        object.__setattr__(self, "shape", checked_shape("MultiBinary", self.shape, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ class TextSpec:
         Raises:
             ConfigError: Length out of range or a charset that is no text.
         """
-        length = _integer("Text max_length", self.max_length)
+        length = checked_integer("Text max_length", self.max_length)
         if not 1 <= length <= 2**20:
             raise ConfigError(f"Text max_length: got {length}, expected 1 to 2**20")
         object.__setattr__(self, "max_length", length)
@@ -308,59 +307,3 @@ def _check_nest(kind: str, parts: list[SpaceSpec]) -> None:
     count = sum(len(_walk(part, "")) for part in parts)
     if count > MAX_LEAVES:
         raise ConfigError(f"{kind} space: {count} leaves, expected at most {MAX_LEAVES}")
-
-
-def _integer(what: str, value: object) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise ConfigError(f"{what}: got {brief(value)}, expected an integer")
-    return int(value)
-
-
-def _checked_dtype(value: DTypeLike) -> np.dtype[Any]:
-    try:
-        dtype: np.dtype[Any] = np.dtype(value).newbyteorder("<")
-    except TypeError as error:
-        raise ConfigError(f"Box dtype {brief(value)}: no such type") from error
-    if dtype not in CODES:
-        raise ConfigError(f"Box dtype {dtype}: only {', '.join(CODES.values())} can travel")
-    return dtype
-
-
-def _checked_choices(what: str, value: object) -> int:
-    number = _integer(what, value)
-    if not 1 <= number <= MAX_CHOICES:
-        raise ConfigError(f"{what}: got {number}, expected 1 to 2**31")
-    return number
-
-
-def _checked_shape(kind: str, shape: object, item_bytes: int) -> tuple[int, ...]:
-    dims = tuple(_integer(f"{kind} shape", dim) for dim in np.atleast_1d(np.asarray(shape, object)))
-    if len(dims) > MAX_DIMS or any(not 0 <= dim <= MAX_ROW_BYTES for dim in dims):
-        raise ConfigError(
-            f"{kind} shape {brief(dims)}: expected at most {MAX_DIMS} dimensions, none negative, "
-            f"at most {MAX_ROW_BYTES} bytes"
-        )
-    if math.prod(max(dim, 1) for dim in dims) * item_bytes > MAX_ROW_BYTES:
-        raise ConfigError(f"{kind} shape {brief(dims)}: expected at most {MAX_ROW_BYTES} bytes")
-    return dims
-
-
-def _bound(name: str, value: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Cast a bound to the space's type and view it in its shape; uniform ones take one element."""
-    given = np.asarray(value)
-    if given.dtype.kind not in "biuf":
-        raise ConfigError(f"Box {name}: got {brief(value)}, expected numbers")
-    with np.errstate(over="ignore", invalid="ignore"):
-        cast = np.array(given, dtype=dtype)
-    exact = np.isinf(cast) == np.isinf(given) if dtype.kind == "f" else cast == given
-    if not np.all(exact) or np.any(np.isnan(cast)):
-        raise ConfigError(f"Box {name} {brief(value)}: not a value of {dtype.name}, or NaN")
-    try:
-        full = np.broadcast_to(cast, shape)
-    except ValueError as error:
-        raise ConfigError(
-            f"Box {name}: got shape {given.shape}, expected one that broadcasts to {shape}"
-        ) from error
-    if cast.size > 1 and np.all(cast == cast.flat[0]):
-        return np.broadcast_to(np.array(cast.flat[0]), shape)
-    return full

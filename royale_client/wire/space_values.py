@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from royale_client.wire.dtypes import Array
 from royale_client.wire.errors import ContractError, brief
 from royale_client.wire.space_specs import (
-    Array,
     BoxSpec,
     DictSpec,
     DiscreteSpec,

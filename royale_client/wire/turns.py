@@ -12,10 +12,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from royale_client.wire.dtypes import DTYPES
+from royale_client.wire.dtypes import DTYPES, Array
 from royale_client.wire.errors import ContractError, brief
 from royale_client.wire.fields import Header, array, integer, number, optional_maps
-from royale_client.wire.space_specs import MAX_CHOICES, MAX_LEAVES, Array
+from royale_client.wire.limits import Limits
+from royale_client.wire.space_specs import MAX_LEAVES
 
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -27,6 +28,9 @@ FINALS = tuple(f"f{index}" for index in range(MAX_LEAVES))
 """Array names of the final observation leaves."""
 ACTIONS = tuple(f"x{index}" for index in range(MAX_LEAVES))
 """Array names of the action leaves."""
+
+MAX_ASSIGNMENTS = 2 * Limits().max_slots_per_session
+"""Assignments in one message: two per slot."""
 
 _U1 = DTYPES["u1"]
 _F8 = DTYPES["f8"]
@@ -186,7 +190,7 @@ class Action:
             request=integer(header, "request", "action", low=1),
             policy_version=integer(header, "policy_version", "action"),
             actions=actions,
-            assignments=optional_maps(header, "assignments", "action", MAX_CHOICES),
+            assignments=optional_maps(header, "assignments", "action", MAX_ASSIGNMENTS),
         )
 
 

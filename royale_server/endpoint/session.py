@@ -21,7 +21,8 @@ from royale_client.wire.errors import (
     UnexpectedMessageError,
 )
 from royale_client.wire.grammar import Requests, Side, State, next_state
-from royale_client.wire.handshake import check_hello, protocol_range
+from royale_client.wire.handshake import protocol_range
+from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
     Action,

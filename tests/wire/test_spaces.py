@@ -166,6 +166,13 @@ def test_a_deep_nest_as_data_is_refused_before_it_is_followed() -> None:
         from_data(data)
 
 
+def test_a_flood_of_leaves_as_data_is_refused_before_they_are_read() -> None:
+    leaf = {"kind": "discrete", "n": 0}  # reading one would be refused for its n
+    flood = {"kind": "tuple", "items": [{"kind": "tuple", "items": [leaf] * 130}] * 2}
+    with pytest.raises(MessageDecodeError, match="too many leaves"):
+        from_data(flood)
+
+
 def test_data_without_arrays_is_strict_json_and_reads_back() -> None:
     text = json.dumps(to_data(ROBOT), allow_nan=False)
     assert from_data(json.loads(text)) == ROBOT
