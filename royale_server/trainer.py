@@ -204,6 +204,8 @@ class Trainer:
     def client_left(self, peer: Peer, why: str) -> None:
         """See `Listener`."""
         self.event("left", f"client {peer.name} left: {why}", client=peer.name)
+        if self._is_ended:
+            return
         self._console.client_left(peer.name, why)
         if self._hub.num_members == 0:
             self._idle_since = self._clock()
