@@ -1,9 +1,9 @@
 """Shows a run to the person who started it: lines for what happened, a bar for what is happening.
 
 Silence always has a label: a collection that ends says that updating begins, and every epoch has a
-line. Lines go through logging. When iterations take less than a second, one a second is shown (and
-the last one); the others are logged at debug level, and all are in ``metrics.jsonl``. Decides
-nothing.
+line. Lines go through logging. When iterations take less than a second, one a second is shown
+(besides the first ten and the last); the others are logged at debug level, and all are in
+``metrics.jsonl``. Decides nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from royale_server.version import product_version
 
 logger = logging.getLogger(__name__)
 
+SHOWN_AT_FIRST = 10
+"""Iterations of an attempt that are always shown."""
 SHOWN_EVERY_S = 1.0
-"""Iterations that start sooner than this after the last one shown are not shown."""
+"""Later ones that learn sooner than this after the last one shown are not shown."""
 DRAWN_EVERY_S = 0.1
 """The bar is not redrawn more often than this: drawing takes about a millisecond."""
 
@@ -44,6 +46,7 @@ class Console:
         self._drawn_at = float("-inf")
         self._learning_since = 0.0
         self._is_quiet = False
+        self._num_collected = 0
         self._skipped = 0
         self._last_row: Mapping[str, float] = {}
 
@@ -112,7 +115,9 @@ class Console:
         """Say that a collection ended and the learn step begins."""
         now = self._clock()
         self._learning_since = now
-        self._is_quiet = now - self._shown_at < SHOWN_EVERY_S
+        self._num_collected += 1
+        is_soon = now - self._shown_at < SHOWN_EVERY_S
+        self._is_quiet = is_soon and self._num_collected > SHOWN_AT_FIRST
         if not self._is_quiet:
             self._shown_at = now
         self._say([console_text.collected_line(frames, collect_s)], quiet=self._is_quiet)
