@@ -178,6 +178,12 @@ class TrackerThread:
         if overflowed:
             self._warn(f"does not keep up; more than {self._capacity} rows wait and the oldest go")
 
+    def request_close(self) -> None:
+        """Let the tracker finish once it has taken what waits. Does not wait for it."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+
     def close(self, timeout_s: float) -> bool:
         """Let the tracker take what waits and finish, for so long at most.
 
@@ -186,9 +192,7 @@ class TrackerThread:
         """
         if self._thread.ident is None:
             return True
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify()
+        self.request_close()
         self._thread.join(max(0.0, timeout_s))
         if self._thread.is_alive():
             logger.warning("tracker %s did not finish in time and is left", self._tracker.name)

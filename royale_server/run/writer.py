@@ -241,6 +241,8 @@ class Writer:
         else:
             self._thread.join(timeout_s)
         flushed = not self._thread.is_alive() and self._output.num_unwritten == 0
+        for tracker in self._trackers:  # all at once, so that a stuck one costs the others no time
+            tracker.request_close()
         deadline = time.monotonic() + trackers_s
         finished = [t.close(deadline - time.monotonic()) for t in self._trackers]
         return CloseReport(flushed=flushed, trackers_finished=all(finished))
