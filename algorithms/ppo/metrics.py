@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -161,26 +161,32 @@ METRICS = (
 """Every key that a PPO learn step may report."""
 
 
-_OF_LAST_PASS = {"ppo/kl"}
+_OF_LAST_PASS = frozenset({"ppo/kl"})
 
 
 class StepLog:
     """Numbers of the gradient steps of one learn step, read from the device once per pass."""
 
-    ratio_error: float | None
-    """Largest distance of a ratio from 1 in the first minibatch; ``None`` before it."""
+    num_passes: int
+    """Passes ended."""
+
+    num_steps: int
+    """Gradient steps taken in them."""
 
     num_skipped: int
     """Gradient steps skipped because the gradient was not finite."""
 
-    def __init__(self) -> None:
-        self._passes: list[list[dict[str, Tensor]]] = []
-        self.ratio_error: float | None = None
-        self.num_skipped = 0
+    ratio_error: float | None
+    """Largest distance of a ratio from 1 in the first minibatch; ``None`` before it."""
 
-    def start_pass(self) -> None:
-        """Begin a pass over the frames."""
-        self._passes.append([])
+    def __init__(self) -> None:
+        self.num_passes = 0
+        self.num_steps = 0
+        self.num_skipped = 0
+        self.ratio_error = None
+        self._open_pass: list[Mapping[str, Tensor]] = []
+        self._sums: dict[str, float] = {}
+        self._last_means: dict[str, float] = {}
 
     def note_ratio(self, log_ratio: Tensor) -> None:
         """Keep how far the first minibatch's ratios are from 1; later ones may differ.
@@ -191,39 +197,40 @@ class StepLog:
         if self.ratio_error is None:
             self.ratio_error = float(torch.expm1(log_ratio).abs().max())
 
-    def add(self, numbers: dict[str, Tensor]) -> None:
+    def add(self, numbers: Mapping[str, Tensor]) -> None:
         """Note a gradient step that was taken.
 
         Args:
-            numbers: Tensors of shape ``()`` under keys of ``STEP_METRICS``.
+            numbers: Tensors of shape ``()`` under the keys of ``STEP_METRICS``, in every step of
+                the log under the same ones.
         """
-        self._passes[-1].append({key: number.detach() for key, number in numbers.items()})
+        self._open_pass.append(numbers)
 
-    @property
-    def num_passes(self) -> int:
-        """Passes begun."""
-        return len(self._passes)
+    def end_pass(self) -> None:
+        """Reduce the steps since the last call to their sums."""
+        steps, self._open_pass = self._open_pass, []
+        self.num_passes += 1
+        if not steps:
+            return
+        table = torch.stack([torch.stack([*step.values()]).detach() for step in steps])
+        sums = dict(zip(steps[0], table.double().sum(0).tolist(), strict=True))
+        self.num_steps += len(steps)
+        self._sums = {key: self._sums.get(key, 0.0) + sums[key] for key in sums}
+        self._last_means = {key: sums[key] / len(steps) for key in sums}
 
     def means(self) -> dict[str, float]:
-        """Return the mean of every number; nothing if no step was taken."""
-        steps = [step for steps in self._passes for step in steps]
-        last = next((steps for steps in reversed(self._passes) if steps), [])
-        means, last_means = _means(steps), _means(last)
-        return means | {key: last_means[key] for key in _OF_LAST_PASS & last_means.keys()}
+        """Return the mean of every number over the ended passes; nothing if no step was taken."""
+        return {
+            key: self._last_means[key] if key in _OF_LAST_PASS else total / self.num_steps
+            for key, total in self._sums.items()
+        }
 
     def metrics(self) -> dict[str, float]:
         """Return everything that the learn step's row says about its gradient steps."""
         counts = {
             "ppo/epochs": float(self.num_passes),
-            "ppo/gradient_steps": float(sum(len(steps) for steps in self._passes)),
+            "ppo/gradient_steps": float(self.num_steps),
             "health/nan_guard_trips": float(self.num_skipped),
         }
         error = {} if self.ratio_error is None else {"ppo/ratio_max_abs_dev": self.ratio_error}
         return self.means() | counts | error
-
-
-def _means(steps: Sequence[dict[str, Tensor]]) -> dict[str, float]:
-    if not steps:
-        return {}
-    table = torch.stack([torch.stack(list(step.values())) for step in steps])
-    return dict(zip(steps[0], table.double().mean(0).tolist(), strict=True))

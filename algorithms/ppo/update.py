@@ -90,8 +90,8 @@ class Updater:
         log = StepLog()
         goes_on = True
         while goes_on and log.num_passes < self._config.num_epochs:
-            log.start_pass()
             goes_on = self._run_pass(batch, plan, generator, log, should_abort)
+            log.end_pass()
             progress(log.num_passes, self._config.num_epochs, log.means())
         return log
 
@@ -107,7 +107,7 @@ class Updater:
         size = self._config.frames_per_minibatch(len(batch))
         for rows in minibatch_rows(len(batch), size, generator, batch.actions.device):
             if should_abort():
-                raise LearnAborted(f"the learn step was aborted in pass {log.num_passes}")
+                raise LearnAborted(f"the learn step was aborted in pass {log.num_passes + 1}")
             minibatch = batch.take(rows)
             terms, log_ratio = self._loss_terms(minibatch, plan)
             log.note_ratio(log_ratio)

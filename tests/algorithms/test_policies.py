@@ -1,5 +1,6 @@
 """The fully connected policy: what it takes, what it answers, what it stores."""
 
+import copy
 import math
 import sys
 
@@ -253,6 +254,18 @@ def test_weights_start_orthogonal_with_the_gains_of_their_layers():
     assert torch.allclose(first.T @ first, 2.0 * torch.eye(4), atol=1e-5)
     assert torch.allclose(last @ last.T, 1e-4 * torch.eye(2), atol=1e-8)
     assert not tower[0].bias.any()
+
+
+def test_copy_of_a_policy_keeps_its_own_weights():
+    policy = make_policy()
+    pinned = copy.deepcopy(policy)
+    before = policy.values(observe(3))
+    with torch.no_grad():
+        policy.critic[0].bias += 1.0
+    assert np.array_equal(pinned.values(observe(3)), before)
+    pinned.load_state_dict(policy.state_dict())
+    assert np.array_equal(pinned.values(observe(3)), policy.values(observe(3)))
+    assert not np.array_equal(pinned.values(observe(3)), before)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "silu"])

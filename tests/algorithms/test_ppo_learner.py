@@ -10,6 +10,7 @@ from algorithms.errors import LearnAborted, UpdateError
 from algorithms.ppo.batch import make_targets, minibatch_rows
 from algorithms.ppo.config import PPOConfig
 from algorithms.ppo.learner import PPO
+from algorithms.ppo.metrics import StepLog
 from algorithms.storage import RolloutStorage
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, MultiDiscreteSpec, leaves
@@ -371,6 +372,17 @@ def test_frozen_actor_keeps_every_bit_while_the_critic_learns():
     metrics = learn(learner, *collect(policy, iteration=1))
     assert metrics["ppo/actor_frozen"] == 0
     assert not torch.equal(weights(learner)["head.log_std"], before["head.log_std"])
+
+
+def test_losses_are_means_over_all_steps_and_the_divergence_is_that_of_the_last_pass():
+    # Passes of two steps and of one. Losses (1 + 2 + 6) / 3 = 3; divergence 5, not (1 + 3 + 5) / 3.
+    log = StepLog()
+    for steps in ([(1.0, 1.0), (2.0, 3.0)], [(6.0, 5.0)]):
+        for loss, kl in steps:
+            log.add({"ppo/value_loss": torch.tensor(loss), "ppo/kl": torch.tensor(kl)})
+        log.end_pass()
+    assert log.means() == {"ppo/value_loss": 3.0, "ppo/kl": 5.0}
+    assert (log.num_passes, log.num_steps) == (2, 3)
 
 
 def test_emitted_metrics_are_the_declared_ones():
