@@ -57,13 +57,18 @@ class Dispatcher:
 
     def refresh(self, member: Member) -> None:
         """Re-read whether a round waits for this session; call it after any change."""
-        in_quorum = [group for group in member.groups if group in self._quorum]
-        has_request = any(group.waiting is not None for group in member.groups)
-        owes = any(group.owes_since is not None for group in in_quorum)
-        if owes and not has_request and not member.ended:
+        if self._is_awaited(member):
             self._awaited[member] = None
         else:
             self._awaited.pop(member, None)
+
+    def _is_awaited(self, member: Member) -> bool:
+        owes = False
+        for group in member.groups:
+            if group.waiting is not None:
+                return False
+            owes = owes or (group.owes_since is not None and group in self._quorum)
+        return owes and not member.ended
 
     def is_late(self, group: Group, now: float) -> bool:
         """Whether the group's running turn is longer than its patience."""

@@ -75,7 +75,7 @@ class FrameLedger:
         self._open = np.zeros(0, np.int64)
         self._tail = np.zeros(0, np.int64)
         self._ordinal = np.zeros(0, np.int64)
-        self._answered = np.zeros(0, np.int8)
+        self._answered = np.zeros(0, np.int64)
         self._episode_frames = np.zeros(0, np.int64)
 
     # --- slots ---------------------------------------------------------------------
@@ -142,18 +142,25 @@ class FrameLedger:
         """
         answered = self._answered[slots]
         over = asks | ended
-        rows = np.flatnonzero(answered == _WITH_CELL)
+        rows = (answered == _WITH_CELL).nonzero()[0]
         cells = self._open[slots][rows]
         finished = over[rows]
-        if has_feedback:
-            self.env_steps_total += int(np.count_nonzero(answered != _SETTLED))
-            self.no_state_total += int(np.count_nonzero(over & (answered == _NEVER)))
-            self.without_cell_total += int(np.count_nonzero(over & (answered == _WITHOUT_CELL)))
+        if len(rows) == len(answered):
+            self.env_steps_total += len(rows)
         else:
-            answered[answered == _NEVER] = _SETTLED  # fresh episodes: no action is open anywhere
+            self._count_others(answered, over, has_feedback=has_feedback)
         self._complete(slots, rows[finished], cells[finished], ended)
         answered[over] = _SETTLED
         return rows, cells, finished
+
+    def _count_others(self, answered: IntArray, over: BoolArray, *, has_feedback: bool) -> None:
+        """Count the frames of rows that have no cell."""
+        if not has_feedback:
+            answered[answered == _NEVER] = _SETTLED  # fresh episodes: no action is open anywhere
+            return
+        self.env_steps_total += int(np.count_nonzero(answered != _SETTLED))
+        self.no_state_total += int(np.count_nonzero(over & (answered == _NEVER)))
+        self.without_cell_total += int(np.count_nonzero(over & (answered == _WITHOUT_CELL)))
 
     def _complete(self, slots: slice, rows: IntArray, cells: IntArray, ended: BoolArray) -> None:
         if not len(rows):
@@ -198,7 +205,7 @@ class FrameLedger:
     def open_rows(self, slots: slice) -> tuple[IntArray, IntArray]:
         """Rows of a group with a reserved cell, and those cells."""
         cells = self._open[slots]
-        rows = np.flatnonzero(cells != NO_CELL)
+        rows = (cells != NO_CELL).nonzero()[0]
         return rows, cells[rows]
 
     def unfinished_tails(self, slots: slice, asks: BoolArray) -> tuple[IntArray, IntArray]:
@@ -207,11 +214,11 @@ class FrameLedger:
         These are the frames whose successor value is that of the waiting observation.
         """
         tails = self._tail[slots]
-        rows = np.flatnonzero(asks & (tails != NO_CELL))
+        rows = (asks & (tails != NO_CELL)).nonzero()[0]
         return rows, tails[rows]
 
     def forget_tails(self, slots: slice) -> None:
-        """Let no later frame of these slots be taken for a successor."""
+        """Let nothing that comes later be taken for a successor of these slots' last frames."""
         self._tail[slots] = NO_CELL
 
     def take_episode_frames(self, slots: IntArray) -> IntArray:
@@ -236,7 +243,6 @@ class FrameLedger:
         self._state[:] = _FREE
         self.num_complete = 0
         self._cursor = 0
-        self._tail[:] = NO_CELL
 
     def load(self, count: int) -> None:
         """Mark the first cells as complete frames that came with a checkpoint."""

@@ -371,6 +371,8 @@ class Scheduler:
         self._freeze(now)
         for group in self._queued:
             self._bootstrap(group)
+        if self.collection.target is not None:
+            self.ledger.forget_tails(slice(None))  # what these frames are worth is settled now
         self._commands.append(Learn(self.ledger.complete_cells(), self._take_effects()))
         return True
 
@@ -393,7 +395,7 @@ class Scheduler:
         group.in_flight = True
         self._dequeue(group)
         self.dispatcher.refresh(group.member)
-        rows = np.flatnonzero(request.asks)
+        rows = request.asks.nonzero()[0]
         slots = rows + group.start
         learner = request.learner_rows[rows]
         if request.num_learner < len(rows) and group.member.role is Role.TRAIN:
