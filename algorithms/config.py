@@ -83,6 +83,11 @@ class LearnerConfig:
     stop_window: int = 100
     """Number of last finished episodes that --algo.stop-at-return averages over."""
 
+    @property
+    def schedule_frames(self) -> int:
+        """Stored frames over which schedules run."""
+        return self.total_timesteps
+
     def __post_init__(self) -> None:
         refuse(self.uid, self.problems())
 

@@ -150,8 +150,9 @@ class ServerConfig:
     """Seconds a client may take to answer an action; then it is disconnected and may come back.
     Learn steps do not count. Must exceed the slowest environment step."""
     on_nonfinite: Literal["reject", "halt"] = "reject"
-    """What a NaN or infinity in an observation or a reward does: ``reject`` ends that client's
-    session and discards the frame as invalid; ``halt`` stops the run with a checkpoint."""
+    """What a NaN or infinity in an observation or a reward does: ``reject`` discards that frame as
+    invalid, plays the rest of its episode without training on it, and tells the client which row it
+    was; ``halt`` stops the run with a checkpoint."""
 
     inline: str | None = None
     """Gymnasium id of an environment to run inside this process, without sockets: for debugging,

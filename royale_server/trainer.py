@@ -118,7 +118,7 @@ class Trainer:
         self._is_ended = False
         self._built: Built | None = None
         self._spaces: Spaces | None = None
-        self._saved_step: int | None = None
+        self._saved_step = None if start.resumed is None else start.resumed.step
         self._save_error: BaseException | None = None
         self._step = 0
         self._iteration = 0
@@ -161,7 +161,11 @@ class Trainer:
         self._on_begin()
         if self._start.resumed is not None:
             self._continue(self._start.resumed)
-        scheduler = Scheduler(self._config.scheduler(), target=built.frames_wanted)
+        scheduler = Scheduler(
+            self._config.scheduler(),
+            target=built.frames_wanted,
+            capacity=built.engine.storage.capacity,
+        )
         scheduler.ledger.version = built.policy_version
         self._iteration_clock.opened(self._clock())
         self._console.built(device=built.device, frames_wanted=built.frames_wanted)
@@ -174,7 +178,6 @@ class Trainer:
         self._iteration = run["iteration"]
         self._env_steps_before = run["env_steps"]
         self._recent_returns.extend(run["recent_returns"])
-        self._saved_step = contents.step
         self.event("resumed", f"resumed from step {contents.step}", step=contents.step)
 
     def _build_refused(self, error: BaseException) -> None:

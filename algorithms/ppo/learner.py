@@ -93,10 +93,13 @@ class PPO(Learner):
     def frames_wanted(self) -> int:
         """Return the frames of an iteration; the last one is cut so that it ends at the budget.
 
-        It is not cut below one minibatch: gradient steps on a handful of frames do harm.
+        It is not cut below one minibatch: gradient steps on a handful of frames do harm. A run that
+        was told to go on beyond its budget has whole iterations again.
         """
         wanted = self.config.frames_per_iteration
         left = self.config.total_timesteps - self.global_step
+        if left <= 0:
+            return wanted
         return min(wanted, max(left, self.config.frames_per_minibatch(wanted)))
 
     def learn(

@@ -79,13 +79,15 @@ def build(
     learner = components.learner(config.algo, policy, seed=config.seed)
     if resumed is not None:
         learner.load_state(learner_state(resumed), RESTORE_ALL)
+        _refuse_finished(config, learner)
     elif warm_start is not None:
         _take_over(learner, warm_start, config.algo.restore)
+    _warn_beyond_horizon(config)
     wanted = learner.frames_wanted()
     if wanted is None:
-        raise ConfigError(f"{learner.uid}: off-policy algorithms are not part of this server yet")
+        raise ConfigError(f"{learner.uid}: this server trains on-policy algorithms only")
     storage = RolloutStorage(
-        wanted + config.max_slots,
+        config.algo.frames_per_iteration + config.max_slots,
         leaves(spaces.observation),
         policy.step_state,
         mask_size(spaces.action) if spaces.masks else None,
@@ -99,6 +101,30 @@ def build(
         metrics=tuple(learner.metrics),
         device=str(device),
     )
+
+
+def _refuse_finished(config: ServerConfig, learner: Learner) -> None:
+    """Resuming a finished run must say so at once, not train one iteration too many."""
+    until = config.until_timesteps
+    finished = learner.finished() if until is None else None
+    if until is not None and learner.global_step >= until:
+        finished = f"{learner.global_step} of {until} frames collected"
+    if finished is not None:
+        raise ConfigError(
+            f"the run is finished: {finished}; to go on, give --until-timesteps a number above "
+            f"{learner.global_step}"
+        )
+
+
+def _warn_beyond_horizon(config: ServerConfig) -> None:
+    until = config.until_timesteps
+    if until is not None and until > config.algo.schedule_frames:
+        logger.warning(
+            "--until-timesteps %d is beyond the %d frames over which schedules run: they keep their "
+            "end values after it; raise --algo.total-timesteps to stretch them",
+            until,
+            config.algo.schedule_frames,
+        )
 
 
 def choose_device(wanted: str) -> torch.device:
