@@ -26,7 +26,7 @@ from royale_client.transport import (
     Transport,
 )
 from royale_client.wire.errors import RoyaleError
-from royale_client.wire.grammar import CLOSE_CODES
+from royale_client.wire.grammar import CLOSE_CODES, State
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello, Stop
 
@@ -77,6 +77,7 @@ class PolicyLink:
         self._retries = Retries(patience, random.random, time.monotonic())
         self._session: _Session | None = None
         self._opening: _Opening | None = None
+        self._ended: RoyaleError | None = None
 
     def exchange(self, turn: Turn, timeout_s: float | None) -> Answered | None:
         """Send a turn and return its answer.
@@ -94,6 +95,8 @@ class PolicyLink:
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
+            if self._ended is not None:
+                raise self._ended
             session = self._current(deadline_s)
             if session is None:
                 return None
@@ -101,11 +104,13 @@ class PolicyLink:
                 answer = self._ask(session, turn, deadline_s)
             except (ConnectionLostError, ServerFaultError) as error:
                 if not error.retry:
+                    self._end(error)
                     raise
                 logger.warning("%s Connecting again.", error)
                 self._reopen(error)
             except ServerStoppedError as error:
                 if not self._patience.for_ever:
+                    self._end(error)
                     raise
                 logger.info("%s; waiting for the next run", error)
                 self._retries.wait_for_next_run()
@@ -122,15 +127,26 @@ class PolicyLink:
         if self._opening is not None:
             self._opening.give_up()
             self._opening = None
-        if self._session is None:
-            return
-        transport, protocol = self._session.transport, self._session.protocol
+        if self._session is not None:
+            reason = "the program is done" if exception is None else "the program failed"
+            self._leave(self._session, turn, reason, exception)
         self._session = None
+
+    def _end(self, error: RoyaleError) -> None:
+        """Leave a session after which there will be no other; later exchanges raise ``error``."""
+        self._ended = error
+        if self._session is not None:
+            self._leave(self._session, None, "the server ended the session", None)
+        self._session = None
+
+    @staticmethod
+    def _leave(session: _Session, turn: Turn | None, reason: str, exception: str | None) -> None:
+        protocol, transport = session.protocol, session.transport
         try:
             if turn is not None and protocol.outstanding(0) is None:
                 send_turn(protocol, transport, 0, turn)
-            reason = "the program is done" if exception is None else "the program failed"
-            transport.send(protocol.goodbye(reason, exception))
+            if protocol.state is not State.FAULTED:
+                transport.send(protocol.goodbye(reason, exception))
         except ConnectionLostError as lost:
             logger.debug("no goodbye: %s", lost)
         transport.close(CLOSE_CODES["goodbye"], "")

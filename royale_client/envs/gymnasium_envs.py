@@ -125,7 +125,7 @@ def make_driver(config: GymConfig, num_envs: int) -> EnvDriver:
     except gymnasium.error.DependencyNotInstalled as error:
         raise ConfigError(f"{config.env_id} needs more than is installed: {error}") from error
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{config.env_id}: cannot import {error.name!r}: {error}") from error
+        raise ConfigError(f"{config.env_id}: {error}") from error
     except (gymnasium.error.Error, TypeError, ValueError) as error:
         raise ConfigError(
             f"{config.env_id} cannot be built with --env-kwargs {config.env_kwargs}: {error}"

@@ -1,10 +1,11 @@
-"""A server for tests: the real server session, answering by a rule, in this thread or over a socket.
+"""A server for tests: the real server session, answering by a rule, in memory or over a socket.
 
 It learns nothing and schedules nothing: every request is answered as soon as it is allowed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -128,6 +129,7 @@ class SocketServer:
         **options: Any,
     ) -> None:
         self.sessions: list[FakeServer] = []
+        self.num_ended = 0
         self.changed = threading.Condition()
         self._make = make
         self._server: Server = serve(
@@ -155,13 +157,19 @@ class SocketServer:
             self.changed.notify_all()
         try:
             while True:
-                for reply in server.take(connection.recv(decode=False)):
-                    connection.send(reply)
+                replies = server.take(connection.recv(decode=False))
+                with self.changed:
+                    self.changed.notify_all()
+                for reply in replies:
+                    # A client that has said goodbye is not there to hear the answer.
+                    with contextlib.suppress(ConnectionClosed):
+                        connection.send(reply)
         except ConnectionClosed:
             with self.changed:
+                self.num_ended += 1
                 self.changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-        """Wait until something holds that connections change."""
+        """Wait until something holds that messages and connections change."""
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s)

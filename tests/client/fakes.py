@@ -19,7 +19,6 @@ class CountingEnv(gymnasium.Env):
     Episodes of ``length`` steps: even ones (counted from 0) terminate, odd ones are truncated.
     """
 
-    metadata = {"render_modes": []}
     observation_space = spaces.Box(0, 1000, (1,), np.float32)
     action_space = spaces.Discrete(3)
 
@@ -62,9 +61,8 @@ def counting_vector_env(lengths: Sequence[int], mode: AutoresetMode) -> SyncVect
 class CountingVectorEnv(VectorEnv):
     """CountingEnv for many rows in a fixed number of Python calls; episodes never end."""
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-
     def __init__(self, num_envs: int) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.num_envs = num_envs
         self.single_observation_space = spaces.Box(0, 1e6, (4,), np.float32)
         self.single_action_space = spaces.Discrete(2)

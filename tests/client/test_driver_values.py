@@ -36,8 +36,6 @@ from tests.client.fakes import CountingEnv, CountingVectorEnv
 class ScriptedEnv(gymnasium.Env):
     """Plays given rewards and observations; ends after the last one; remembers its actions."""
 
-    metadata = {"render_modes": []}
-
     def __init__(self, rewards, observations=None, space=None, action_space=None, infos=None):
         self.rewards = rewards
         self.observations = observations or [np.zeros(1, np.float32)] * (len(rewards) + 1)
@@ -404,7 +402,7 @@ def test_missing_mask_is_refused_with_the_slot():
 
 
 def test_mask_of_another_size_is_refused_with_both_sizes():
-    with pytest.raises(EnvContractError, match="2 entries.*expected 3"):
+    with pytest.raises(EnvContractError, match=r"2 entries.*expected 3"):
         driver_of(masked_env([np.ones(2), np.ones(2)]))
 
 

@@ -96,9 +96,11 @@ def test_both_groups_are_in_flight_before_the_first_answer():
         if len(held) < 2:
             return []
         steps, held[:] = held[:], []
-        return [server.answer(one) for one in steps] if len(server.steps) < 8 else [
-            server.session.stop("finished")
-        ]
+        return (
+            [server.answer(one) for one in steps]
+            if len(server.steps) < 8
+            else [server.session.stop("finished")]
+        )
 
     server = FakeServer(rule)
 

@@ -89,7 +89,8 @@ def test_closed_memory_pair_is_read_to_its_end_and_then_lost():
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8000", "http://localhost:8000", "ws://", "ws://host:0", "ws://host:x", "ws://["]
+    "url",
+    ["localhost:8000", "http://localhost:8000", "ws://", "ws://host:0", "ws://host:x", "ws://["],
 )
 def test_senseless_url_is_refused_with_the_right_form(url):
     with pytest.raises(ConfigError, match="ws://HOST:PORT"):
@@ -228,7 +229,9 @@ def test_token_travels_as_a_bearer_and_its_refusal_cannot_heal(serving):
     assert caught.value.retry is False
 
 
-@pytest.mark.parametrize(("status", "retry"), [(429, True), (503, True), (404, False), (426, False)])
+@pytest.mark.parametrize(
+    ("status", "retry"), [(429, True), (503, True), (404, False), (426, False)]
+)
 def test_http_refusals_are_told_apart_by_whether_they_can_heal(serving, status, retry):
     url = serving(echo, process_request=lambda c, request: c.respond(status, "no\n"))
 
@@ -262,14 +265,21 @@ def test_server_that_is_no_websocket_server_is_named():
 
 def test_connection_that_ends_during_the_handshake_may_heal():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=lambda: listener.accept()[0].close())
+
+        def hang_up():
+            peer, _ = listener.accept()
+            peer.close()
+
+        thread = threading.Thread(target=hang_up)
         thread.start()
         with pytest.raises(ServerUnreachableError):
             dial(f"ws://127.0.0.1:{listener.getsockname()[1]}")
         thread.join()
 
 
-@pytest.mark.parametrize(("code", "retry"), [(1001, True), (1011, True), (1013, True), (1008, False)])
+@pytest.mark.parametrize(
+    ("code", "retry"), [(1001, True), (1011, True), (1013, True), (1008, False)]
+)
 def test_close_of_the_server_says_whether_to_come_back(serving, code, retry):
     def refuse(connection):
         connection.send(b"a last word")
