@@ -74,7 +74,9 @@ class SwanlabTracker:
         )
         # At exit and on a crash it would finish on another thread and wait for whatever hangs here.
         sys.excepthook = hook
-        atexit.unregister(self._run._handle_atexit)
+        at_exit = getattr(self._run, "_handle_atexit", None)
+        if at_exit is not None:
+            atexit.unregister(at_exit)
 
     def log(self, row: Mapping[str, float], step: int) -> None:
         """See ``Tracker``."""
