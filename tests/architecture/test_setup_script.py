@@ -31,6 +31,7 @@ address_file.write_text("127.0.0.1:4321")
 {then}
 """
 SIGNUM_EXITS = {int(signal.SIGINT): 0, int(signal.SIGTERM): 3}
+NOTE_PROCESS_ID = "import os, sys; open(f'{sys.argv[0]}.{os.getpid()}.started', 'x').close()"
 WAIT = "time.sleep(60)"
 ENDLESS_CLIENT = "import sys, time\nprint('playing', *sys.argv[1:])\ntime.sleep(60)"
 
@@ -62,7 +63,7 @@ class Checkout:
 
     def program(self, name: str, text: str) -> None:
         path = self.folder / ".venv/bin" / name
-        path.write_text(f"#!{sys.executable}\n{text}\n")
+        path.write_text(f"#!{sys.executable}\n{NOTE_PROCESS_ID}\n{text}\n")
         path.chmod(0o755)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -81,10 +82,19 @@ def checkout(tmp_path):
     return Checkout(tmp_path)
 
 
-def processes_started_in(folder: Path) -> list[str]:
-    """Return the command lines of running processes that name this folder."""
-    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    return [line for line in lines.stdout.splitlines() if str(folder) in line]
+def left_running(folder: Path) -> list[int]:
+    """Return the process ids of the stand-ins that still run."""
+    noted = [int(path.name.split(".")[1]) for path in folder.glob(".venv/bin/*.started")]
+    assert noted
+    return [process_id for process_id in noted if is_running(process_id)]
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def read_until(process: subprocess.Popen[str], *texts: str) -> str:
@@ -194,7 +204,7 @@ def test_clients_are_ended_when_the_server_crashes(checkout):
     checkout.program("royale-env-client", ENDLESS_CLIENT)
     code, _ = checkout.call("train")
     assert code == 1
-    assert processes_started_in(checkout.folder) == []
+    assert left_running(checkout.folder) == []
 
 
 def test_server_is_asked_to_save_when_a_client_fails(checkout):
@@ -208,7 +218,7 @@ def test_server_is_asked_to_save_when_a_client_fails(checkout):
     assert "client-2 | env exploded" in output
     assert "client-2 failed with exit code 1: ending the server" in output
     assert f"saved after signal {int(signal.SIGTERM)}" in output
-    assert processes_started_in(checkout.folder) == []
+    assert left_running(checkout.folder) == []
 
 
 @pytest.mark.parametrize(
@@ -224,7 +234,7 @@ def test_signal_reaches_the_server_once_and_nobody_is_left(checkout, sent, recei
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code
     assert output.count(f"saved after signal {int(getattr(signal, received))}") == 1
-    assert processes_started_in(checkout.folder) == []
+    assert left_running(checkout.folder) == []
 
 
 def test_interrupted_test_run_passes_the_signal_on_and_its_exit_code(checkout):
