@@ -73,6 +73,38 @@ def test_rewarded_action_becomes_likelier():
     assert actions.mean() > 0.9
 
 
+def test_critic_learns_what_the_frames_were_worth():
+    policy = make_policy()
+    learner = make_learner(policy, num_epochs=20, learning_rate=1e-2)
+    for iteration in range(5):
+        storage, cells = collect(policy, iteration=iteration, reward=lambda a: np.full(len(a), 2.0))
+        storage.finish(cells, np.ones(32, bool), np.zeros(32, bool))  # worth exactly the reward
+        metrics = learn(learner, storage, cells)
+    assert policy.values(storage.observations) == pytest.approx(np.full(32, 2.0), abs=0.5)
+    assert metrics["ppo/value_loss"] < 0.1  # it was about 2 ** 2 / 2 = 2 at first
+
+
+def test_entropy_bonus_makes_a_decided_policy_undecided():
+    policy = make_policy()
+    with torch.no_grad():
+        policy.actor[-1].bias.copy_(torch.tensor([2.0, -2.0]))
+    learner = make_learner(policy, num_epochs=10, learning_rate=1e-2, ent_coef=10.0)
+    rows = [learn(learner, *collect(policy, iteration=i)) for i in range(3)]
+    entropies = [row["ppo/entropy"] for row in rows]
+    assert entropies == sorted(entropies)
+    assert entropies[-1] > 0.6  # a fair coin has 0.693, the first policy 0.09
+
+
+def test_learning_rate_of_zero_moves_no_weight():
+    state = make_learner(total_timesteps=1000).state()
+    state.counters.update(frames_learnt=1032, global_step=1032)
+    learner = make_learner(total_timesteps=1000)
+    learner.load_state(state)
+    before = weights(learner)
+    learn(learner, *collect(learner.policy))
+    assert is_equal(before, weights(learner))
+
+
 @pytest.mark.parametrize("num_frames", [1, 65])
 def test_last_frames_alone_leave_all_weights_finite(num_frames):
     # Case H04: a deviation of one number is undefined.
