@@ -83,6 +83,7 @@ def run(
     with open_attempt(config, _report_write_failure) as attempt:
         start = Start(
             attempt=attempt.number,
+            directory=attempt.path,
             resumed=attempt.resumed,
             warm_start=warm_start,
             facts=attempt.facts,

@@ -18,7 +18,7 @@ from typing import Any
 
 from algorithms.errors import LearnAborted
 from algorithms.spaces import Spaces
-from checkpoints import CheckpointContents
+from checkpoints import CheckpointContents, check_saveable
 from royale_client.wire.errors import RoyaleError
 from royale_client.wire.messages import Hello
 from royale_client.wire.spaces import to_data
@@ -63,6 +63,8 @@ class Start:
     """Where an attempt begins."""
 
     attempt: int
+    directory: Path
+    """Of the run; for the trial save."""
     resumed: CheckpointContents | None = None
     warm_start: CheckpointContents | None = None
     facts: Mapping[str, Any] | None = None
@@ -170,8 +172,14 @@ class Trainer:
         self._iteration_clock.opened(self._clock())
         self._console.built(device=built.device, frames_wanted=built.frames_wanted)
         self._hub.attach(built.engine, scheduler)
+        if built.saves:
+            self._model.submit(partial(self._try_saving, built), _note_size, self.failed)
         if self._end is not None:
             self._save_and_end()
+
+    def _try_saving(self, built: Built) -> int:
+        """On the model thread: what cannot be saved must not surface after hours of training."""
+        return check_saveable(self._start.directory, self._contents(built.engine.snapshot()))
 
     def _continue(self, contents: CheckpointContents) -> None:
         run = contents.documents[STATE]["run"]
@@ -469,3 +477,7 @@ class Trainer:
             self._end_message, code=code, saved_step=self._saved_step, step=self._step
         )
         self._on_end(code)
+
+
+def _note_size(size_bytes: int) -> None:
+    logger.debug("a checkpoint takes %.1f MB", size_bytes / 1e6)
