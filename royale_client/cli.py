@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, make_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from royale_client.envs.registry import BUILT_IN_SUMMARIES, find_provider, provider_names
@@ -91,6 +92,9 @@ def run_command(arguments: Sequence[str], leave: LeaveRequest, child: ChildIdent
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return _USAGE_ERROR
     configure_logging(client.log_level, child)
+    # A module of the user's own lies where the command is called; installed ones come first.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
     is_parent = child is None and client.num_procs > 1
 
     def run() -> int | None:

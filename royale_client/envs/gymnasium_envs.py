@@ -247,7 +247,8 @@ def _facts(config: GymConfig) -> Mapping[str, Any]:
 
     from royale_client.envs.digest import package_version
 
-    spec = gymnasium.spec(config.env_id)
+    # The module of a module:Name-v0 id was imported when the environment was built.
+    spec = gymnasium.spec(config.env_id.rpartition(":")[2])
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else repr(spec.entry_point)
     package = entry_point.split(".")[0].split(":")[0]
     return {

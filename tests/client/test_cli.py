@@ -1,9 +1,11 @@
 """The command: flags, help, exit codes."""
 
 import logging
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -240,3 +242,31 @@ def test_exception_of_an_environment_ends_with_code_1_and_a_traceback(caplog, mo
 
     assert "Traceback" in caplog.text
     assert server.sessions[0].goodbye.exception == "RuntimeError: the motor is on fire"
+
+
+OWN_MODULE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Half(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return reward / 2
+
+gymnasium.register("Mine-v0", entry_point=CartPoleEnv, max_episode_steps=500)
+"""
+
+
+def test_environment_and_wrapper_may_lie_in_the_current_folder(tmp_path):
+    (tmp_path / "my_envs.py").write_text(OWN_MODULE)
+    with SocketServer() as server:
+        # -P leaves the current folder out of the search path, as an installed command does.
+        program = "import sys; from royale_client.cli import main; sys.exit(main(sys.argv[1:]))"
+        flags = ["--env-id", "my_envs:Mine-v0", "--wrapper", "my_envs:Half", "--num-episodes", "1"]
+        command = [sys.executable, "-P", "-c", program, "gym", *flags, "--server-url", server.url]
+        path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(command, cwd=tmp_path, env=path, check=False)
+        server.wait_for(lambda: server.num_ended == 1)
+
+    (record,) = [r for step in server.sessions[0].steps for r in step.episodes]
+    assert done.returncode == 0
+    assert record["return"] == record["length"] / 2
