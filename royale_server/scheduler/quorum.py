@@ -62,12 +62,14 @@ class Quorum(Generic[K]):
         """How long a turn of this group may last, in seconds; infinite without others.
 
         The others' median is the median of their own medians: one number a group, so
-        that a fast group's many turns do not outvote the rest.
+        that a fast group's many turns do not outvote the rest. Others that have not ended a
+        turn yet are not made to wait for one whose first turn never ends.
         """
         record = self._groups.get(group)
-        own = record.median if record is not None else None
-        middle = self._median_without(own)
-        return math.inf if middle is None else max(self._floor_s, self._patience * middle)
+        if len(self._groups) == (record is not None):
+            return math.inf
+        middle = self._median_without(None if record is None else record.median)
+        return self._floor_s if middle is None else max(self._floor_s, self._patience * middle)
 
     def turn_ended(self, group: K, duration_s: float) -> bool | None:
         """Record a turn.
@@ -97,13 +99,14 @@ class Quorum(Generic[K]):
         del self._medians[bisect.bisect_left(self._medians, value)]
 
     def _median_without(self, own: float | None) -> float | None:
-        """Median of all groups' medians but one occurrence of ``own``."""
+        """Median of all groups' medians but one occurrence of ``own``; the lower of two middles.
+
+        The mean of two middles would let one slow group vouch for another: a slow client's
+        two groups beside one fast one would never be late.
+        """
         count = len(self._medians) - (own is not None)
         if count <= 0:
             return None
         skip = math.inf if own is None else bisect.bisect_left(self._medians, own)
-
-        def other(index: int) -> float:
-            return self._medians[index + (index >= skip)]
-
-        return (other((count - 1) // 2) + other(count // 2)) / 2
+        middle = (count - 1) // 2
+        return self._medians[middle + (middle >= skip)]

@@ -40,7 +40,8 @@ class Scheduler:
     Args:
         config: The rules' settings.
         target: Frames the learner wants in the first iteration; None off-policy.
-        replay_capacity: Cells of the ring when off-policy, ignored otherwise.
+        capacity: Cells of storage. On-policy at least the largest target and ``max_slots``, which
+            is the default; off-policy the ring of the replay buffer.
         block: Off-policy: stored frames a learn step is run for.
         max_debt: Off-policy: blocks owed beyond which learner rows wait.
     """
@@ -50,13 +51,13 @@ class Scheduler:
         config: SchedulerConfig,
         *,
         target: int | None,
-        replay_capacity: int = 0,
+        capacity: int | None = None,
         block: int = 1,
         max_debt: int = 1,
     ) -> None:
         self.config = config
-        capacity = replay_capacity if target is None else target + config.max_slots
-        self.ledger = FrameLedger(capacity=capacity, ring=target is None)
+        cells = (target or 0) + config.max_slots if capacity is None else capacity
+        self.ledger = FrameLedger(capacity=cells, ring=target is None)
         self.collection = Collection(
             target=target, block=block, max_debt=max_debt, close_wait_s=config.close_wait_s
         )
