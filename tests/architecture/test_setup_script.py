@@ -125,37 +125,43 @@ def test_unknown_command_is_refused_with_those_that_exist(checkout):
     assert "no command 'tset'; there are train, test, check" in output
 
 
-def test_nothing_is_installed_while_the_stamp_fits(checkout, monkeypatch):
-    monkeypatch.setattr(checkout.script, "install", pytest.fail)
+@pytest.fixture
+def installed(checkout, monkeypatch):
+    """What the script wants pip to install, call by call."""
+    calls = []
+    monkeypatch.setattr(checkout.script, "venv_is_usable", lambda: True)
+    monkeypatch.setattr(checkout.script, "install", calls.append)
+    return calls
+
+
+def test_nothing_is_installed_while_the_stamp_fits(checkout, installed):
     checkout.script.ensure_installed(frozenset({"server", "gym"}))
+    assert installed == []
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "constraints.txt"])
-def test_a_changed_file_installs_what_is_asked_again(checkout, monkeypatch, changed):
-    installed = []
-    monkeypatch.setattr(checkout.script, "install", installed.append)
+def test_a_changed_file_installs_what_is_asked_again(checkout, installed, changed):
     (checkout.folder / changed).write_text("# changed")
     checkout.script.ensure_installed(frozenset({"server"}))
     assert installed == [frozenset({"server"})]
 
 
-def test_a_further_extra_is_added_to_those_installed(checkout, monkeypatch):
-    installed = []
-    monkeypatch.setattr(checkout.script, "install", installed.append)
+def test_a_further_extra_is_added_to_those_installed(checkout, installed):
     checkout.script.ensure_installed(frozenset({"mujoco"}))
     checkout.script.ensure_installed(frozenset({"dev"}))  # still there: nothing to do
     assert installed == [frozenset({"dev", "gym", "mujoco", "server"})]
 
 
-def test_an_interrupted_installation_is_not_taken_for_a_finished_one(checkout, monkeypatch):
+def test_an_interrupted_installation_is_not_taken_for_a_finished_one(
+    checkout, installed, monkeypatch
+):
     def interrupted(extras):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkout.script, "install", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        checkout.script.ensure_installed(frozenset({"mujoco"}))
-    installed = []
-    monkeypatch.setattr(checkout.script, "install", installed.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkout.script, "install", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            checkout.script.ensure_installed(frozenset({"mujoco"}))
     checkout.script.ensure_installed(frozenset({"gym"}))
     assert installed == [frozenset({"gym"})]
 
