@@ -39,7 +39,7 @@ ALGORITHMS = (
         config="algorithms.dummy.config:DummyConfig",
         variants="algorithms.dummy.config:VARIANTS",
         implementation="algorithms.dummy.learner:DummyLearner",
-        fits=("dummy-policy",),
+        fits=("dummy-policy", "mlp-policy"),
     ),
 )
 

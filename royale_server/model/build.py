@@ -93,7 +93,7 @@ def build(
         mask_size(spaces.action) if spaces.masks else None,
     )
     return Built(
-        engine=Engine(policy, learner, storage),
+        engine=Engine(learner.policy, learner, storage),
         frames_wanted=wanted,
         policy_version=learner.policy_version,
         global_step=learner.global_step,

@@ -137,7 +137,6 @@ class Engine:
         learner.feedback(command.cells)
         for reason, count in discards.items():
             learner.discard_feedback(count, reason)
-        learner.episodes_finished(np.asarray(returns, np.float64))
         try:
             metrics = learner.learn(
                 self.storage, command.cells, should_abort=should_abort, progress=progress
@@ -145,6 +144,7 @@ class Engine:
         except LearnAborted:
             learner.global_step = step_before  # a checkpoint now is that of the last learn step
             raise
+        learner.episodes_finished(np.asarray(returns, np.float64))
         return Learned(
             metrics=metrics,
             policy_version=learner.policy_version,

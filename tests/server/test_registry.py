@@ -97,10 +97,10 @@ def test_every_built_in_implementation_can_be_imported():
         assert isinstance(entry.load_implementation(), type)
 
 
-def test_built_in_pairs_are_ppo_with_mlp_and_dummy_with_dummy():
+def test_built_in_pairs_are_ppo_with_mlp_and_dummy_with_both_policies():
     built_in = {entry.uid for entry in (*POLICIES, *ALGORITHMS)}
     pairs = [pair for pair in builtin_registry().pairs() if set(pair) <= built_in]
-    assert pairs == [("mlp-policy", "ppo"), ("dummy-policy", "dummy")]
+    assert pairs == [("mlp-policy", "ppo"), ("mlp-policy", "dummy"), ("dummy-policy", "dummy")]
 
 
 def test_either_side_may_say_that_a_pair_fits():
