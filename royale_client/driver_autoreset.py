@@ -29,9 +29,8 @@ from royale_client.driver import (
     take_rows,
 )
 from royale_client.driver_infos import FINAL_INFO_KEY, MaskReader, final_rows
-from royale_client.driver_leaves import read_batch
+from royale_client.driver_leaves import BatchReader
 from royale_client.wire.errors import ConfigError
-from royale_client.wire.spaces import SpaceSpec
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -111,7 +110,7 @@ def autoreset_mode(env: AnyVectorEnv, declared: str | None) -> AutoresetMode:
 
 
 def make_autoreset(
-    mode: AutoresetMode, env: AnyVectorEnv, spec: SpaceSpec, masks: MaskReader | None
+    mode: AutoresetMode, env: AnyVectorEnv, reader: BatchReader, masks: MaskReader | None
 ) -> Autoreset:
     """Return the rule ``mode`` for an environment."""
     rules: dict[AutoresetMode, type[_Rule]] = {
@@ -119,15 +118,15 @@ def make_autoreset(
         AutoresetMode.SAME_STEP: _SameStep,
         AutoresetMode.DISABLED: _Disabled,
     }
-    return rules[mode](env, spec, masks)
+    return rules[mode](env, reader, masks)
 
 
 class _Rule:
     """What the three rules share: one step, with everything checked once."""
 
-    def __init__(self, env: AnyVectorEnv, spec: SpaceSpec, masks: MaskReader | None) -> None:
+    def __init__(self, env: AnyVectorEnv, reader: BatchReader, masks: MaskReader | None) -> None:
         self._env = env
-        self._spec = spec
+        self._reader = reader
         self._masks = masks
 
     def step(self, actions: EnvValue, acted: BoolArray | None) -> Transition:
@@ -142,7 +141,7 @@ class _Rule:
             summed = np.where(acted, summed, 0.0)
             ended_flags = [flags & acted for flags in ended_flags]
         return _Outcome(
-            observations=read_batch(self._spec, observations, self._env.num_envs),
+            observations=self._reader.read(observations),
             rewards=summed,
             terminated=ended_flags[0],
             truncated=ended_flags[1],
@@ -203,7 +202,7 @@ class _SameStep(_Rule):
         finals: Leaves = ()
         final_infos: Any = {}
         if len(ended):
-            finals = final_rows(outcome.infos, self._spec, ended, self._env.num_envs)
+            finals = final_rows(outcome.infos, self._reader, ended)
             final_infos = outcome.infos.get(FINAL_INFO_KEY)
         return Transition(
             observations=outcome.observations,
@@ -247,4 +246,4 @@ class _Disabled(_Rule):
     def _reset(self, ended: BoolArray) -> Leaves:
         value, infos = self._env.reset(options={"reset_mask": ended.copy()})
         self._update_masks(infos, ended)
-        return read_batch(self._spec, value, self._env.num_envs)
+        return self._reader.read(value)

@@ -38,7 +38,7 @@ from royale_client.driver_infos import (
     MetricReader,
     mask_row,
 )
-from royale_client.driver_leaves import ActionBuffer, NonFiniteWatch, read_batch
+from royale_client.driver_leaves import ActionBuffer, BatchReader, NonFiniteWatch
 from royale_client.space_conversion import leaf_dtypes, to_spec
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import ConfigError
@@ -82,11 +82,12 @@ class GymnasiumDriver:
         self.action_space: SpaceSpec = to_spec(env.single_action_space)
         self.episode_metrics = tuple(episode_metrics)
         mode = autoreset_mode(env, autoreset)
+        self._reader = BatchReader(self.observation_space, self.num_slots)
         dtypes = leaf_dtypes(env.single_action_space)
         self._actions = ActionBuffer(self.action_space, self.num_slots, dtypes)
         self._masks, self._mask_method = self._find_masks(action_mask)
         info_masks = None if self._mask_method is not None else self._masks
-        self._rule = make_autoreset(mode, env, self.observation_space, info_masks)
+        self._rule = make_autoreset(mode, env, self._reader, info_masks)
         self._episodes = EpisodeTracker(self.num_slots, clock)
         self._metrics = MetricReader(self.episode_metrics)
         self._watch = NonFiniteWatch(self.observation_space, self.num_slots)
@@ -104,7 +105,7 @@ class GymnasiumDriver:
         """Begin a new episode in every slot; see `EnvDriver.reset`."""
         started_s = self._clock()
         value, infos = self._env.reset(seed=self._seed(seeds))
-        self._observations = read_batch(self.observation_space, value, self.num_slots)
+        self._observations = self._reader.read(value)
         self._update_masks(infos)
         self._asking = None
         self._episodes.begin_all()

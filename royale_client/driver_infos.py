@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from royale_client.driver import BoolArray, EnvContractError, EnvValue, Leaves, take_rows
-from royale_client.driver_leaves import read_batch, read_rows
+from royale_client.driver_leaves import BatchReader
 from royale_client.wire.episodes import EpisodeMetric
-from royale_client.wire.spaces import SpaceSpec
 
 MASK_KEY = "action_mask"
 MASK_METHOD = "action_masks"
@@ -137,15 +136,14 @@ class MetricReader:
 
 
 def final_rows(
-    infos: Mapping[Any, Any], spec: SpaceSpec, rows: npt.NDArray[np.int64], num_slots: int
+    infos: Mapping[Any, Any], reader: BatchReader, rows: npt.NDArray[np.int64]
 ) -> Leaves:
     """Return the final observations that a vector environment put into its infos (SAME_STEP).
 
     Args:
         infos: Infos of the step in which the rows ended and were reset.
-        spec: Space of one row's observation.
+        reader: Reader of the environment's observations.
         rows: Indices of the ended rows, shape ``[e]``.
-        num_slots: Number of rows of the environment.
 
     Raises:
         EnvContractError: If the final observation of an ended row is missing.
@@ -154,9 +152,9 @@ def final_rows(
     if isinstance(value, np.ndarray) and value.dtype == object:
         per_row = [value[row] for row in rows.tolist()]
         if not any(final is None for final in per_row):
-            return read_rows(spec, per_row)
+            return reader.read_rows(per_row)
     elif value is not None:
-        return take_rows(read_batch(spec, value, num_slots), rows)
+        return take_rows(reader.read(value), rows)
     raise EnvContractError(
         f"slots {rows.tolist()} ended, but infos[{FINAL_OBSERVATION_KEY!r}] has no final "
         "observation for them; a vector environment with autoreset SAME_STEP must give it, because "

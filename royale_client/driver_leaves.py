@@ -18,9 +18,12 @@ from royale_client.driver import BoolArray, EnvContractError, EnvValue, Leaves
 from royale_client.wire.errors import ContractError
 from royale_client.wire.spaces import (
     BoxSpec,
+    DictSpec,
     DiscreteSpec,
     Leaf,
     SpaceSpec,
+    TextSpec,
+    TupleSpec,
     flatten_batch,
     flatten_one,
     leaves,
@@ -30,39 +33,54 @@ from royale_client.wire.spaces import (
 logger = logging.getLogger(__name__)
 
 
-def read_batch(spec: SpaceSpec, value: EnvValue, rows: int) -> Leaves:
-    """Return one array per leaf, in the declared dtype, shape ``[rows, ...]``.
+class BatchReader:
+    """Turns batched observations into one array per leaf.
 
     Args:
         spec: Space of one row's observation.
-        value: Batched value in the dicts and tuples of the space.
-        rows: Leading dimension expected.
-
-    Raises:
-        EnvContractError: If structure, shape or dtype is not the declared one.
+        rows: Number of rows of every batch.
     """
-    try:
-        arrays = flatten_batch(spec, value)
-    except ContractError as error:
-        raise EnvContractError(f"observation: {error}") from error
-    if any(len(array) != rows for array in arrays):
-        raise EnvContractError(
-            f"observation: got {len(arrays[0])} rows, expected {rows}, one per environment"
-        )
-    return arrays
 
+    def __init__(self, spec: SpaceSpec, rows: int) -> None:
+        self._spec = spec
+        self._rows = rows
+        # By far the most frequent case, a bare array that fits, needs no walk through the space.
+        (first, *_) = leaves(spec)
+        is_bare = first.spec is spec and not isinstance(spec, TextSpec)
+        self._bare = ((rows, *first.shape), first.dtype) if is_bare else None
 
-def read_rows(spec: SpaceSpec, values: Sequence[Any]) -> Leaves:
-    """Return one array per leaf from single values, one per row.
+    def read(self, value: EnvValue) -> Leaves:
+        """Return one array per leaf, in the declared dtype, shape ``[rows, ...]``.
 
-    Raises:
-        EnvContractError: If structure, shape or dtype is not the declared one.
-    """
-    try:
-        flat = [flatten_one(spec, value) for value in values]
-    except ContractError as error:
-        raise EnvContractError(f"observation: {error}") from error
-    return tuple(np.stack(rows) for rows in zip(*flat, strict=True))
+        Args:
+            value: Batched value in the dicts and tuples of the space.
+
+        Raises:
+            EnvContractError: If structure, shape or dtype is not the declared one.
+        """
+        if isinstance(value, np.ndarray) and (value.shape, value.dtype) == self._bare:
+            return (value,)
+        try:
+            arrays = flatten_batch(self._spec, value)
+        except ContractError as error:
+            raise EnvContractError(f"observation: {error}") from error
+        if any(len(array) != self._rows for array in arrays):
+            raise EnvContractError(
+                f"observation: got {len(arrays[0])} rows, expected {self._rows}, one each"
+            )
+        return arrays
+
+    def read_rows(self, values: Sequence[EnvValue]) -> Leaves:
+        """Return one array per leaf from single values, one per row, however many.
+
+        Raises:
+            EnvContractError: If structure, shape or dtype is not the declared one.
+        """
+        try:
+            flat = [flatten_one(self._spec, value) for value in values]
+        except ContractError as error:
+            raise EnvContractError(f"observation: {error}") from error
+        return tuple(np.stack(rows) for rows in zip(*flat, strict=True))
 
 
 class ActionBuffer:
@@ -79,6 +97,7 @@ class ActionBuffer:
 
     def __init__(self, spec: SpaceSpec, rows: int, dtypes: Sequence[np.dtype[Any]]) -> None:
         self._spec = spec
+        self._is_bare = not isinstance(spec, DictSpec | TupleSpec | TextSpec)
         self.leaves = [
             np.broadcast_to(_legal_filler(leaf), (rows, *leaf.shape)).astype(dtype)
             for leaf, dtype in zip(leaves(spec), dtypes, strict=True)
@@ -98,7 +117,7 @@ class ActionBuffer:
 
     def value(self) -> EnvValue:
         """Return the batched action in the dicts and tuples of the space."""
-        return unflatten_batch(self._spec, self.leaves)
+        return self.leaves[0] if self._is_bare else unflatten_batch(self._spec, self.leaves)
 
 
 def _legal_filler(leaf: Leaf) -> npt.NDArray[Any]:

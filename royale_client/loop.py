@@ -108,6 +108,7 @@ class EnvLoop:
         self._limits = limits or Limits()
         self._clock = clock
         self._owed: list[Turn | None] = [None] * len(self._drivers)
+        self._idle_since_s = clock()
 
     def is_done(self) -> bool:
         """Say whether the wanted number of episodes is complete."""
@@ -130,6 +131,8 @@ class EnvLoop:
             ProtocolError: If the server broke the protocol, or an environment its declaration.
             Exception: Whatever an environment raises; the server was told.
         """
+        # Until now there was nobody to talk to.
+        self.timings.add_wait(self._clock() - self._idle_since_s)
         conversation = _Conversation(self, transport)
         try:
             return conversation.run()
@@ -140,6 +143,7 @@ class EnvLoop:
             raise
         finally:
             transport.close(CLOSE_CODES["goodbye"], "")
+            self._idle_since_s = self._clock()
 
 
 class _Conversation:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from royale_client.driver import EnvValue, Leaves, Turn, farewell, take_rows
 from royale_client.driver_episodes import EpisodeTracker
 from royale_client.driver_infos import mask_row
-from royale_client.driver_leaves import ActionBuffer, read_batch, read_rows
+from royale_client.driver_leaves import ActionBuffer, BatchReader
 from royale_client.hello import describe_client
 from royale_client.policy_link import Dial, PolicyLink
 from royale_client.reconnect import Patience
@@ -131,6 +131,7 @@ class PolicyClient:
             )
         self._safe_action = safe_action
         self._act_timeout_s = act_timeout_s
+        self._reader = BatchReader(self.observation_space, self._num_slots)
         self._actions = ActionBuffer(self.action_space, self._num_slots, dtypes)
         self._episodes = EpisodeTracker(self._num_slots, time.monotonic)
         self._outcome: _Outcome | None = None
@@ -256,8 +257,8 @@ class PolicyClient:
 
     def _read(self, observation: EnvValue) -> Leaves:
         if self._is_single:
-            return read_rows(self.observation_space, [observation])
-        return read_batch(self.observation_space, observation, self._num_slots)
+            return self._reader.read_rows([observation])
+        return self._reader.read(observation)
 
     def _read_mask(self, mask: EnvValue) -> npt.NDArray[np.bool_] | None:
         if self._mask_size is None:

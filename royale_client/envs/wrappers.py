@@ -58,6 +58,7 @@ class InfoFilter(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._mask_size = mask_size
         self._metrics = tuple(metrics)
+        self._wants_nothing = mask_size is None and not self._metrics
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -69,6 +70,8 @@ class InfoFilter(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:  # noqa: ANN401 - signature of gymnasium.Env
         """Step the environment and filter its info."""
         observation, reward, terminated, truncated, info = self.env.step(action)
+        if self._wants_nothing:
+            return observation, reward, terminated, truncated, {}
         kept = self._filtered(info, ended=bool(terminated or truncated))
         return observation, reward, terminated, truncated, kept
 

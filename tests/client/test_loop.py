@@ -330,3 +330,15 @@ def test_dummy_episodes_have_the_length_asked_for():
     records = [record for step in server.steps for record in step.episodes]
     # Steps 0..3 with action 1: right at steps 1 and 3.
     assert [(r["row"], r["length"], r["return"]) for r in records] == [(0, 4, 2.0), (1, 4, 2.0)]
+
+
+def test_time_without_a_server_counts_as_waiting_for_it():
+    clock = SteppingClock(step_s=0.0)
+    loop = make_loop(clock=clock)
+    clock.now_s += 30.0  # nobody answered yet
+    loop.converse(ServerTransport(FakeServer(stop_after(2))))
+    clock.now_s += 10.0  # the connection was lost
+
+    loop.converse(ServerTransport(FakeServer(stop_after(2))))
+
+    assert loop.timings.totals.waiting_s == 40.0
