@@ -25,6 +25,8 @@ SCRIPT = fork_server.__file__
 @pytest.fixture(scope="session")
 def forking_socket() -> Iterator[str]:
     """Path of the socket at which commands are asked for; the server behind it ends with us."""
+    if os.name != "posix":
+        pytest.skip("the commands of the pages are written for a POSIX shell")
     # Not pytest's own folder: the path of a Unix socket must be short.
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/s"
@@ -36,6 +38,7 @@ def forking_socket() -> Iterator[str]:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not Path(path).exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
+        assert process.poll() is None, "the forking process ended; its output says why"
         yield path
         os.killpg(process.pid, signal.SIGKILL)  # a group of its own: forks that hang end too
         process.wait()

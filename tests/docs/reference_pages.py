@@ -51,8 +51,8 @@ def configuration() -> str:
     parts = [
         "# Flags",
         NOTE,
-        "A switch has no value: `--resume` turns it on, `--no-resume` off, `--track.no-enabled` the "
-        "one inside a group. `none` is a value where the default is none.",
+        "A switch has no value: `--resume` turns it on, `--no-resume` off, `--track.no-enabled` "
+        "the one inside a group. `none` is a value where the default is none.",
         "## `royale-server POLICY VARIANT ALGO VARIANT`",
         flag_table(flag for flag in server if flag.name not in ("--policy", "--algo")),
     ]
