@@ -137,7 +137,10 @@ class EnvLoop:
         try:
             return conversation.run()
         except ConnectionLostError:
-            raise
+            outcome = conversation.last_words()
+            if outcome is None:
+                raise
+            return outcome
         except BaseException as error:
             conversation.excuse(error)
             raise
@@ -168,6 +171,21 @@ class _Conversation:
                     return outcome
             if self._is_leaving() and self._may_go():
                 return self._goodbye()
+
+    def last_words(self) -> Outcome | None:
+        """Read what the server sent before the connection ended; it may say why it did.
+
+        A server that stops does not wait until an environment has finished its step: what that step
+        brings can no longer be sent, while the reason has been there for long.
+        """
+        try:
+            while (data := self._transport.receive(0.0)) is not None:
+                for event in self._session.receive(data):
+                    if isinstance(event, Stopped | Faulted):
+                        return self._handle(event)
+        except ConnectionLostError:
+            return None
+        return None
 
     def excuse(self, error: BaseException) -> None:
         """Tell the server why this client vanishes, if it still listens."""

@@ -342,3 +342,32 @@ def test_time_without_a_server_counts_as_waiting_for_it():
     loop.converse(ServerTransport(FakeServer(stop_after(2))))
 
     assert loop.timings.totals.waiting_s == 40.0
+
+
+def lost_with(last_words):
+    """A transport that is gone after the second answer; the last words are there to be read."""
+
+    def rule(server, step):
+        if len(server.steps) < 2:
+            return [server.answer(step)]
+        transport.is_lost = True
+        return [server.answer(step), last_words(server.session)]
+
+    transport = ServerTransport(FakeServer(rule))
+    return transport
+
+
+def test_stop_that_came_during_an_environment_step_is_read_although_the_connection_is_gone():
+    transport = lost_with(lambda session: session.stop("stopping", "Ctrl-C"))
+
+    outcome = make_loop().converse(transport)
+
+    assert outcome.ending is Ending.STOPPED
+    assert "Ctrl-C" in outcome.message
+
+
+def test_fault_that_came_during_an_environment_step_is_read_although_the_connection_is_gone():
+    transport = lost_with(lambda session: session.fault("timeout", "too slow"))
+
+    with pytest.raises(ServerFaultError, match="too slow"):
+        make_loop().converse(transport)
