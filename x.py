@@ -262,10 +262,10 @@ def train(arguments: list[str]) -> int:
     """Train CartPole-v1 with one server and two clients; return the server's exit code."""
     ensure_installed(TRAIN_EXTRAS)
     arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
-    run_directory, arguments = choose_run_directory(arguments)
     with tempfile.TemporaryDirectory() as folder, Job() as job:
         address_file = Path(folder) / "address"
-        server = job.start("server", *server_command(address_file), *arguments)
+        command, run_directory = server_command(arguments, address_file)
+        server = job.start("server", *command)
         pass_signals_to(server)
         port = wait_for_port(server, address_file)
         clients = {name: job.start(name, *client_command(name, port)) for name in CLIENTS if port}
@@ -276,27 +276,24 @@ def train(arguments: list[str]) -> int:
     return code
 
 
-def server_command(address_file: Path) -> list[str | Path]:
-    """Return the command of a PPO server on a port that is free."""
-    words = ["mlp-policy", "default", "ppo", "classic", "--port", "0", "--address-file"]
-    return [BIN / "royale-server", *words, address_file]
+def server_command(arguments: list[str], address_file: Path) -> tuple[list[str | Path], Path]:
+    """Return the command of a PPO server, on a free port by default, and the run's directory."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--port", default="0")
+    parser.add_argument("--exp-name", default=time.strftime("cartpole-%Y%m%d-%H%M%S"))
+    parser.add_argument("--checkpoint-base-dir", default="runs")
+    chosen, others = parser.parse_known_args(arguments)
+    command: list[str | Path] = [BIN / "royale-server", "mlp-policy", "default", "ppo", "classic"]
+    for name, value in vars(chosen).items():
+        command += ["--" + name.replace("_", "-"), value]
+    run_directory = ROOT / chosen.checkpoint_base_dir / "ppo" / "mlp-policy" / chosen.exp_name
+    return [*command, "--address-file", address_file, *others], run_directory
 
 
 def client_command(name: str, port: int) -> list[str | Path]:
     """Return the command of a client that runs eight environments for the server."""
     words = ["gym", "--env-id", "CartPole-v1", "--num-envs", "8", "--client-name"]
     return [BIN / "royale-env-client", *words, name, "--server-url", f"ws://127.0.0.1:{port}"]
-
-
-def choose_run_directory(arguments: list[str]) -> tuple[Path, list[str]]:
-    """Return where the run will lie, and the server arguments that put it there."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--exp-name", default=time.strftime("cartpole-%Y%m%d-%H%M%S"))
-    parser.add_argument("--checkpoint-base-dir", default="runs")
-    chosen, others = parser.parse_known_args(arguments)
-    run_directory = ROOT / chosen.checkpoint_base_dir / "ppo" / "mlp-policy" / chosen.exp_name
-    placed = ["--exp-name", chosen.exp_name, "--checkpoint-base-dir", chosen.checkpoint_base_dir]
-    return run_directory, others + placed
 
 
 def wait_for_port(server: subprocess.Popen[str], address_file: Path) -> int | None:
