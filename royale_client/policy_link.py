@@ -17,7 +17,15 @@ from typing import TypeAlias
 from royale_client.driver import Turn
 from royale_client.loop import ServerFaultError, send_turn
 from royale_client.reconnect import Patience, Retries
-from royale_client.session import Answered, ClientSession, Faulted, ServerBusy, Stopped, Welcomed
+from royale_client.session import (
+    Answered,
+    ClientSession,
+    Event,
+    Faulted,
+    ServerBusy,
+    Stopped,
+    Welcomed,
+)
 from royale_client.timing import WaitingNote
 from royale_client.transport import (
     ConnectionLostError,
@@ -179,7 +187,11 @@ class PolicyLink:
         )
 
     def _ask(self, session: _Session, turn: Turn, deadline_s: float | None) -> Answered | None:
-        send_turn(session.protocol, session.transport, 0, turn)
+        try:
+            send_turn(session.protocol, session.transport, 0, turn)
+        except ConnectionLostError:
+            _raise_last_words(session)
+            raise
         note, sent_s = WaitingNote(), time.monotonic()
         while (now_s := time.monotonic()) < (deadline_s or now_s + 1):
             data = session.transport.receive(min(_POLL_S, (deadline_s or now_s + 1) - now_s))
@@ -193,10 +205,8 @@ class PolicyLink:
                         return event
                     case ServerBusy(busy=busy):
                         _log(note.busy(busy, time.monotonic()))
-                    case Stopped(stop=stop):
-                        raise ServerStoppedError(stop)
-                    case Faulted(fault=fault):
-                        raise ServerFaultError(fault)
+                    case _:
+                        _raise_if_ended(event)
         return None
 
 
@@ -304,6 +314,27 @@ class _Opening:
                     case Stopped(stop=stop):
                         raise ConnectionLostError(f"the server is stopping ({stop.reason})")
         raise ConnectionLostError("the server did not answer the hello", retry=False)
+
+
+def _raise_last_words(session: _Session) -> None:
+    """Raise what the server said before the connection ended, while the program did other things.
+
+    Returns if it said nothing about it.
+    """
+    try:
+        while (data := session.transport.receive(0.0)) is not None:
+            for event in session.protocol.receive(data):
+                _raise_if_ended(event)
+    except ConnectionLostError:
+        return
+
+
+def _raise_if_ended(event: Event) -> None:
+    match event:
+        case Stopped(stop=stop):
+            raise ServerStoppedError(stop)
+        case Faulted(fault=fault):
+            raise ServerFaultError(fault)
 
 
 def _log(note: str | None) -> None:

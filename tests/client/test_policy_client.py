@@ -160,6 +160,20 @@ def test_stop_of_the_server_ends_the_program_with_its_sentence():
     assert server.goodbye is not None
 
 
+def test_stop_that_came_while_the_program_was_busy_is_read_although_the_connection_is_gone():
+    server = FakeServer(
+        lambda server, step: [server.answer(step), server.session.stop("stopping", "Ctrl-C")]
+    )
+    servers = Servers(server)
+    with PolicyClient("ws://unused:1", OBSERVATION, ACTION, dial=servers) as policy:
+        policy.act(observed(0))
+        policy.observe(1.0, False, False, observed(1))
+        servers.transports[0].is_lost = True
+
+        with pytest.raises(ServerStoppedError, match="Ctrl-C"):
+            policy.act(observed(1))
+
+
 def test_patience_for_ever_waits_for_the_next_run_and_begins_afresh():
     first = FakeServer(
         lambda server, step: (
