@@ -10,12 +10,10 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
 from typing import Any
 
 from algorithms.spaces import Spaces
@@ -28,14 +26,16 @@ from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.websocket_server import WebSocketServer, write_address
 from royale_server.exit_codes import ExitCode
-from royale_server.model.build import STATE, Components, choose_device
+from royale_server.model.build import STATE, Components, choose_device, preload
 from royale_server.model.worker import ModelThread, ModelWorker
 from royale_server.monitoring.console import Console
+from royale_server.monitoring.logging_setup import copied_to
 from royale_server.preconditions import read_token
 from royale_server.registry import AlgorithmEntry, PolicyEntry
 from royale_server.run.attempt import Attempt, open_attempt
 from royale_server.run.output import WriteFailure
-from royale_server.trainer import End, Start, Trainer
+from royale_server.stop_signals import handle_stop_signals
+from royale_server.trainer import Start, Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,10 @@ def run(
     )
     choose_device(config.device)
     warm_start = _warm_start(config)
-    with open_attempt(config, _report_write_failure) as attempt:
+    with (
+        open_attempt(config, _report_write_failure) as attempt,
+        copied_to(attempt.log_file),
+    ):
         start = Start(
             attempt=attempt.number,
             directory=attempt.path,
@@ -96,7 +99,8 @@ def run(
             from royale_server.inline import run_inline
 
             return run_inline(config, assembled)
-        return asyncio.run(_serve(config, assembled, console))
+        with asyncio.Runner(loop_factory=_fast_loop_factory()) as runner:
+            return runner.run(_serve(config, assembled, console))
 
 
 def assemble(
@@ -147,6 +151,15 @@ def assemble(
     return Run(trainer, hub, attempt)
 
 
+def _fast_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop of uvloop where the extra ``fast`` is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
 async def _serve(config: ServerConfig, assembled: Callable[..., Run], console: Console) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[ExitCode] = loop.create_future()
@@ -155,11 +168,16 @@ async def _serve(config: ServerConfig, assembled: Callable[..., Run], console: C
         if not ended.done():
             ended.set_result(code)
 
+    def on_preload_failed(error: BaseException) -> None:
+        logger.error("torch cannot be used: %s", error)
+        on_end(ExitCode.CRASHED)
+
     def post(callback: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop closed while a last line was on its way
             loop.call_soon_threadsafe(callback)
 
     model = ModelThread(post)
+    model.submit(preload, lambda _: None, on_preload_failed)
     run = assembled(model=model, post=post, on_end=on_end)
     loop.set_exception_handler(lambda _loop, context: _fatal(run.trainer, context))
     run.hub.on_wake = _Alarm(loop, run.hub).set
@@ -176,7 +194,7 @@ async def _serve(config: ServerConfig, assembled: Callable[..., Run], console: C
     if config.address_file is not None:
         write_address(config.address_file, host, port)
     console.listening(addresses, clients_wanted=config.min_clients)
-    _install_signals(loop, run.trainer)
+    handle_stop_signals(lambda end, why: post(partial(run.trainer.stop, end, why)))
     ticking = asyncio.create_task(_tick(run))
     try:
         code = await ended
@@ -185,35 +203,6 @@ async def _serve(config: ServerConfig, assembled: Callable[..., Run], console: C
         await server.stop()
     model.close(MODEL_CLOSE_S)
     return code
-
-
-def _install_signals(loop: asyncio.AbstractEventLoop, trainer: Trainer) -> None:
-    """Ctrl-C and SIGTERM stop with a checkpoint; the third one of them exits at once."""
-    received = 0
-
-    def stop(end: End, name: str) -> None:
-        nonlocal received
-        received += 1
-        if received >= 3:
-            logger.error("third signal: leaving at once; saved checkpoints are whole")
-            os._exit(ExitCode.INTERRUPTED)
-        trainer.stop(end, f"{name} received")
-
-    for number, end in ((signal.SIGINT, End.OPERATOR), (signal.SIGTERM, End.TERMINATED)):
-        handler = partial(stop, end, number.name)
-        try:
-            loop.add_signal_handler(number, handler)
-        except NotImplementedError:  # Windows has no loop handlers
-            signal.signal(number, partial(_from_signal, loop, handler))
-
-
-def _from_signal(
-    loop: asyncio.AbstractEventLoop,
-    handler: Callable[[], None],
-    _number: int,
-    _frame: FrameType | None,
-) -> None:
-    loop.call_soon_threadsafe(handler)
 
 
 async def _tick(run: Run) -> None:

@@ -8,12 +8,10 @@ module that imports the client beyond its wire format.
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from royale_client.envs.gymnasium_envs import GymConfig, make_driver
@@ -24,6 +22,7 @@ from royale_server.config import ServerConfig
 from royale_server.endpoint.hub import Hub
 from royale_server.exit_codes import ExitCode
 from royale_server.model.worker import InlineWorker
+from royale_server.stop_signals import handle_stop_signals
 from royale_server.trainer import End, Trainer
 
 if TYPE_CHECKING:
@@ -122,7 +121,8 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     run = assemble(model=worker, post=lambda callback: callback(), on_end=codes.append)
     transport = InlineTransport(run.hub, worker, run.trainer)
     hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline)
-    with _signals(run.trainer), contextlib.suppress(ConnectionLostError):
+    handle_stop_signals(partial(_stop_soon, run.trainer, worker))
+    with contextlib.suppress(ConnectionLostError):
         EnvLoop([driver], hello).converse(transport)
     while not codes:
         transport.run_server()
@@ -130,20 +130,9 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     return codes[0]
 
 
-def _on_signal(trainer: Trainer, end: End, number: int, _frame: FrameType | None) -> None:
-    trainer.stop(end, f"{signal.Signals(number).name} received")
-
-
-@contextlib.contextmanager
-def _signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C and SIGTERM stop with a checkpoint, as over the network."""
-    ends = {signal.SIGINT: End.OPERATOR, signal.SIGTERM: End.TERMINATED}
-    previous = {
-        number: signal.signal(number, partial(_on_signal, trainer, end))
-        for number, end in ends.items()
-    }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def _stop_soon(trainer: Trainer, worker: InlineWorker, end: End, why: str) -> None:
+    """Stop from a signal handler: between two jobs, unless a learn step is to be told."""
+    if trainer.is_learning:
+        trainer.stop(end, why)
+    else:
+        worker.submit(lambda: None, lambda _: trainer.stop(end, why), trainer.failed)

@@ -60,6 +60,7 @@ def metrics_row(
     returns: list[float],
     lengths: list[int],
     recent_returns: Collection[float],
+    episodes_total: int,
     env_steps: int,
     ledger: FrameLedger,
     clients: int,
@@ -93,6 +94,7 @@ def metrics_row(
         row |= _summary("env/return", returns) | _summary("env/length", lengths)
         row["env/episodes"] = len(returns)
     if recent_returns:
+        row["env/episodes_total"] = episodes_total
         row["env/return_mean_100"] = sum(recent_returns) / len(recent_returns)
     return row
 

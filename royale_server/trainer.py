@@ -44,16 +44,17 @@ LEARN_GRACE_S = 30.0
 
 
 class End(enum.Enum):
-    """Why a run ends: what clients are told, and the exit code if a checkpoint was written."""
+    """Why a run ends: its word in the events, what clients are told, the exit code once saved."""
 
-    FINISHED = ("finished", ExitCode.FINISHED)
-    IDLE = ("finished", ExitCode.FINISHED)
-    OPERATOR = ("stopping", ExitCode.FINISHED)
-    TERMINATED = ("stopping", ExitCode.TERMINATED)
-    HALTED = ("halted", ExitCode.REFUSED)
-    CRASHED = ("stopping", ExitCode.CRASHED)
+    FINISHED = ("finished", "finished", ExitCode.FINISHED)
+    IDLE = ("idle", "finished", ExitCode.FINISHED)
+    OPERATOR = ("operator", "stopping", ExitCode.FINISHED)
+    TERMINATED = ("terminated", "stopping", ExitCode.TERMINATED)
+    HALTED = ("halted", "halted", ExitCode.REFUSED)
+    CRASHED = ("crashed", "stopping", ExitCode.CRASHED)
 
-    def __init__(self, stop_reason: str, code: ExitCode) -> None:
+    def __init__(self, word: str, stop_reason: str, code: ExitCode) -> None:
+        self.word = word
         self.stop_reason = stop_reason
         self.code = code
 
@@ -128,12 +129,18 @@ class Trainer:
         self._returns: list[float] = []
         self._lengths: list[int] = []
         self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self._episodes_total = 0
         self._discards_told: Counter[str] = Counter()
         self._iteration_clock = IterationClock(clock())
         self._idle_since: float | None = None
         self._had_clients = False
         self.hub: Hub | None = None
         """Set by the assembly before the first connection."""
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether a learn step runs."""
+        return self._is_learning
 
     @property
     def _hub(self) -> Hub:
@@ -186,6 +193,7 @@ class Trainer:
         self._iteration = run["iteration"]
         self._env_steps_before = run["env_steps"]
         self._recent_returns.extend(run["recent_returns"])
+        self._episodes_total = run["episodes_total"]
         self.event("resumed", f"resumed from step {contents.step}", step=contents.step)
 
     def _build_refused(self, error: BaseException) -> None:
@@ -232,6 +240,7 @@ class Trainer:
         if not evaluation:
             self._returns.extend(row["return"] for row in rows)
             self._recent_returns.extend(row["return"] for row in rows)
+            self._episodes_total += len(rows)
             self._lengths.extend(row["length"] for row in rows)
 
     def inferred(self, result: Inferred) -> None:
@@ -242,7 +251,7 @@ class Trainer:
             stored = self._hub.scheduler.ledger.num_complete
             self._console.collecting(stored, self._built.frames_wanted)
 
-    def event(self, kind: str, message: str, **facts: Any) -> None:
+    def event(self, kind: str, message: str, **facts: object) -> None:
         """See `Listener`."""
         self._writer.event(
             {"kind": kind, "message": message, "attempt": self._start.attempt, **facts}
@@ -285,7 +294,7 @@ class Trainer:
             command,
             returns=returns,
             discards=self._new_discards(),
-            should_abort=self._abort.is_set,
+            should_abort=self._should_abort,
             progress=self._progress,
         )
         self._model.submit(
@@ -298,6 +307,11 @@ class Trainer:
         fresh = {reason: n - self._discards_told[reason] for reason, n in given_up.items()}
         self._discards_told = Counter(given_up)
         return {reason: n for reason, n in fresh.items() if n}
+
+    def _should_abort(self) -> bool:
+        """On the model thread: whether the stop that was asked for waits no longer."""
+        deadline = self._stop_deadline
+        return self._abort.is_set() or (deadline is not None and self._clock() >= deadline)
 
     def _progress(self, epoch: int, epochs: int, metrics: dict[str, float]) -> None:
         """On the model thread: hand the line over."""
@@ -322,6 +336,7 @@ class Trainer:
             returns=returns,
             lengths=lengths,
             recent_returns=self._recent_returns,
+            episodes_total=self._episodes_total,
             env_steps=self._env_steps_before + hub.scheduler.ledger.env_steps_total,
             ledger=hub.scheduler.ledger,
             clients=hub.num_members,
@@ -337,9 +352,9 @@ class Trainer:
         if self._end is not None:
             self._save_and_end()
             return
-        if self._built is not None and self._built.saves:
-            if self._iteration % self._config.save_every == 0:
-                self._save(lambda: None)
+        is_due = self._iteration % self._config.save_every == 0
+        if is_due and self._built is not None and self._built.saves:
+            self._save(lambda: None)
         self._iteration_clock.opened(self._clock())
         hub.learned(version=result.policy_version, target=result.frames_wanted)
 
@@ -379,13 +394,10 @@ class Trainer:
 
     def tick(self) -> None:
         """Do what is due by time alone. Call it about ten times a second."""
-        now = self._clock()
-        if self._stop_deadline is not None and now >= self._stop_deadline:
-            self._abort.set()
         idle_limit = self._config.exit_when_idle
         if idle_limit is None or self._idle_since is None or self._end is not None:
             return
-        if now - self._idle_since >= idle_limit:
+        if self._clock() - self._idle_since >= idle_limit:
             self.stop(End.IDLE, f"no clients for {idle_limit:g} s")
 
     def _save_and_end(self) -> None:
@@ -424,6 +436,7 @@ class Trainer:
         else:
             self._save_error = None
             self._saved_step = step
+            self.event("saved", f"saved the checkpoint of step {step}", step=step)
             self._console.checkpoint_saved(step, result)
         then()
 
@@ -440,6 +453,7 @@ class Trainer:
             "env_steps": self._env_steps_before + ledger.env_steps_total,
             "attempt": self._start.attempt,
             "recent_returns": list(self._recent_returns),
+            "episodes_total": self._episodes_total,
         }
         return CheckpointContents(
             step=snapshot.global_step,
@@ -471,10 +485,14 @@ class Trainer:
             return
         self._is_closing = self._is_ended = True
         assert self._end is not None
-        self.event("ended", self._end_message, exit_code=int(code), reason=self._end.name.lower())
+        self.event("ended", self._end_message, exit_code=int(code), reason=self._end.word)
         self._hub.stop(self._end.stop_reason, self._end_message)
         self._console.ended(
-            self._end_message, code=code, saved_step=self._saved_step, step=self._step
+            self._end_message,
+            code=code,
+            saved_step=self._saved_step,
+            step=self._step,
+            is_finished=self._end is End.FINISHED,
         )
         self._on_end(code)
 

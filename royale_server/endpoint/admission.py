@@ -148,13 +148,13 @@ class Admission:
                 got=f"{in_use} of {self._config.max_slots} slots in use",
                 remedy="use fewer environments, or raise --max-slots on the server",
             )
-        if scheduler is not None and Role(hello.role) is Role.TRAIN:
-            if not scheduler.accepts_train_sessions:
-                raise RefusedError(
-                    "this deterministic run has all its clients",
-                    got=f"a client named {hello.client_name!r}",
-                    remedy="start the server with a higher --min-clients",
-                )
+        is_full = scheduler is not None and not scheduler.accepts_train_sessions
+        if is_full and Role(hello.role) is Role.TRAIN:
+            raise RefusedError(
+                "this deterministic run has all its clients",
+                got=f"a client named {hello.client_name!r}",
+                remedy="start the server with a higher --min-clients",
+            )
 
 
 def _seeds(seed: int, name: str, first_episode: int, count: int) -> npt.NDArray[np.uint64]:

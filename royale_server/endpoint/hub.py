@@ -77,7 +77,7 @@ class Listener(Protocol):
     def learn_due(self, command: Learn) -> None:
         """The scheduler wants a learn step; answer with `Hub.learned`."""
 
-    def event(self, kind: str, message: str, **facts: Any) -> None:
+    def event(self, kind: str, message: str, **facts: object) -> None:
         """Something for the events of the run."""
 
     def queue_waiting(self, groups: list[Group], since: float) -> None:
@@ -196,6 +196,8 @@ class Hub:
 
     def closed(self, peer: Peer, why: str) -> None:
         """A connection is gone, whoever ended it."""
+        if peer.is_closed:
+            why = "was told to leave"
         peer.is_closed = True
         self._forget(peer, why)
         self.advance()

@@ -120,11 +120,19 @@ def _warn_beyond_horizon(config: ServerConfig) -> None:
     until = config.until_timesteps
     if until is not None and until > config.algo.schedule_frames:
         logger.warning(
-            "--until-timesteps %d is beyond the %d frames over which schedules run: they keep their "
-            "end values after it; raise --algo.total-timesteps to stretch them",
+            "--until-timesteps %d is beyond the %d frames over which schedules run: they keep "
+            "their end values after it; raise --algo.total-timesteps to stretch them",
             until,
             config.algo.schedule_frames,
         )
+
+
+def preload() -> None:
+    """Make torch import, while clients are still being waited for, what it imports on first use.
+
+    Building the first optimizer costs seconds of imports.
+    """
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)])
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -147,9 +155,9 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def seed_everything(config: ServerConfig) -> None:
-    """Seed Python, NumPy and torch, and pin what would make results depend on the machine's load."""
+    """Seed Python, NumPy and torch, and pin what would make results depend on the load."""
     random.seed(config.seed)
-    np.random.seed(config.seed)  # noqa: NPY002  plug-ins may use the global generator
+    np.random.seed(config.seed)  # plug-ins may use the global generator
     torch.manual_seed(config.seed)
     torch.set_num_threads(config.torch_threads)
     if config.deterministic:

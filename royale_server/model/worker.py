@@ -34,7 +34,7 @@ def _outcome(
     """Run a job; return what is to be called on the submitter's thread."""
     try:
         result = job()
-    except BaseException as error:  # noqa: BLE001  the submitter decides what is fatal
+    except BaseException as error:  # the submitter decides what is fatal
         caught = error
         return lambda: failed(caught)
     return lambda: done(result)

@@ -154,7 +154,9 @@ class Console:
         self._hide_bar()
         self._say([console_text.stopping_line(message, learning=learning)])
 
-    def ended(self, message: str, *, code: int, saved_step: int | None, step: int) -> None:
+    def ended(
+        self, message: str, *, code: int, saved_step: int | None, step: int, is_finished: bool
+    ) -> None:
         """Say how the run ended and how to go on."""
         self._hide_bar()
         if self._skipped:
@@ -166,6 +168,7 @@ class Console:
             saved_step=saved_step,
             run_directory=self._run_directory,
             last_return=console_text.return_text(self._last_row),
+            is_finished=is_finished,
         )
         self._say(lines)
 

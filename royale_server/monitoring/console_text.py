@@ -147,7 +147,9 @@ def iteration_lines(row: Mapping[str, float], skipped: int = 0) -> list[str]:
 def return_text(row: Mapping[str, float]) -> str | None:
     """The mean return of the last episodes, or of this iteration's, or None before the first."""
     if "env/return_mean_100" in row:
-        return f"mean return of the last 100 episodes {number(row['env/return_mean_100'])}"
+        episodes = min(100, int(row.get("env/episodes_total", 100)))
+        what = "the last episode" if episodes == 1 else f"the last {episodes} episodes"
+        return f"mean return of {what} {number(row['env/return_mean_100'])}"
     if "env/return_mean" in row:
         return f"mean return {number(row['env/return_mean'])}"
     return None
@@ -206,6 +208,7 @@ def ended_lines(
     saved_step: int | None,
     run_directory: Path | None,
     last_return: str | None,
+    is_finished: bool,
 ) -> list[str]:
     """How the run ended, and how to go on."""
     lines = [f"ended: {message} (exit code {code})"]
@@ -219,7 +222,9 @@ def ended_lines(
     if run_directory is not None:
         lines.append(f"  run directory: {run_directory}")
         if saved_step is not None:
-            lines.append(f"  continue with: --exp-name {run_directory.name} --resume")
+            more = f" --until-timesteps {2 * saved_step}" if is_finished else ""
+            verb = "train on" if is_finished else "continue"
+            lines.append(f"  {verb} with: --exp-name {run_directory.name} --resume{more}")
     return lines
 
 

@@ -135,6 +135,14 @@ ENV = (
         absent_when=_NO_EPISODE,
     ),
     MetricSpec(
+        key="env/episodes_total",
+        unit="episode",
+        meaning="Episodes that ended since the run began.",
+        statistic="sum",
+        population="training episodes, trained on or not",
+        absent_when="no training episode has ended yet",
+    ),
+    MetricSpec(
         key="env/return_mean_100",
         unit="reward",
         meaning="Undiscounted sum of rewards, mean over the last 100 episodes (fewer at first).",

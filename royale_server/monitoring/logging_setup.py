@@ -1,11 +1,17 @@
-"""Sets up logging: one handler, on the terminal. Called by the command line only.
+"""Sets up logging: lines on the terminal, and the same lines in the log file of the attempt.
 
-The chosen level applies to our own packages; libraries are heard from warnings on.
+The chosen level applies to our own packages; libraries are heard from warnings on. The file is
+written by a thread of its own, so that a slow disk never delays who logs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
+from collections.abc import Iterator
+from logging.handlers import QueueHandler, QueueListener
+from pathlib import Path
 
 from royale_server.monitoring.terminal import Terminal
 
@@ -45,3 +51,26 @@ def configure(level: str, terminal: Terminal) -> None:
     for package in OUR_PACKAGES:
         logging.getLogger(package).setLevel(level.upper())
     logging.captureWarnings(True)
+
+
+@contextlib.contextmanager
+def copied_to(path: Path) -> Iterator[None]:
+    """Write every line to a file as well, with the date, while the block runs.
+
+    Args:
+        path: The file; lines are appended.
+    """
+    file_handler = logging.FileHandler(path, encoding="utf-8")
+    file_handler.setFormatter(logging.Formatter(LINE_FORMAT))
+    lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    listener = QueueListener(lines, file_handler)
+    handler = QueueHandler(lines)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    listener.start()
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        listener.stop()
+        file_handler.close()

@@ -51,6 +51,7 @@ class Attempt:
         self.run_id = directory.run_id
         self.name = directory.layout.name
         self.path: Path = directory.layout.directory
+        self.log_file = directory.layout.server_log(directory.attempt)
         self.taken_over = directory.taken_over
         self.has_begun = False
 

@@ -92,7 +92,7 @@ class Quorum(Generic[K]):
         if record.median is not None:
             self._forget_median(record.median)
         ordered = sorted(record.turns)
-        record.median = ordered[len(ordered) // 2]
+        record.median = ordered[(len(ordered) - 1) // 2]
         bisect.insort(self._medians, record.median)
 
     def _forget_median(self, value: float) -> None:

@@ -81,6 +81,7 @@ class Scheduler:
         self._episode = np.zeros(0, np.int64)
         self._step = np.zeros(0, np.int64)
         self._last_was_evaluation = False
+        self._last_was_learning = False
         self._rest_since: float | None = None
         self._is_rested = False
         self._frozen_since: float | None = None
@@ -217,6 +218,7 @@ class Scheduler:
         """
         self.ledger.start_version(version)
         self.collection.reopen(target)
+        self._last_was_learning = True
         self._thaw(now)
 
     def rest(self, now: float) -> None:
@@ -339,7 +341,8 @@ class Scheduler:
             return
         if self.collection.target is not None and not self.is_open:
             self._settle_closed(now)
-        if self._learn_if_due(now):
+        inference_first = self._last_was_learning and not self.dispatcher.is_ordered
+        if not inference_first and self._learn_if_due(now):
             return
         if self._evaluating and not self._last_was_evaluation:
             self._send(list(self._evaluating), evaluation=True)
@@ -349,6 +352,8 @@ class Scheduler:
             self._send(batch, evaluation=False)
         elif self._evaluating:
             self._send(list(self._evaluating), evaluation=True)
+        elif inference_first:
+            self._learn_if_due(now)
 
     def _train_batch(self, now: float) -> list[Group] | None:
         if not self.is_open:
@@ -385,6 +390,7 @@ class Scheduler:
         for item in items:
             item.group.reserved += item.request.num_learner
         self._last_was_evaluation = evaluation
+        self._last_was_learning = False
         batch = Infer(items, cells, slots, ordinals, self._take_effects(), evaluation)
         self._in_flight = batch
         self._commands.append(batch)

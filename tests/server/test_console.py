@@ -180,13 +180,14 @@ def test_the_end_says_how_where_and_how_to_go_on():
         saved_step=200_704,
         run_directory=Path("runs/ppo/mlp-policy/first"),
         last_return="mean return of the last 100 episodes 487.2",
+        is_finished=True,
     )
     assert lines == [
         "ended: 200,704 of 200,000 frames collected (exit code 0)",
         "  mean return of the last 100 episodes 487.2",
         "  checkpoint: step 200,704",
         "  run directory: runs/ppo/mlp-policy/first",
-        "  continue with: --exp-name first --resume",
+        "  train on with: --exp-name first --resume --until-timesteps 401408",
     ]
 
 
@@ -199,7 +200,13 @@ def test_the_end_says_how_where_and_how_to_go_on():
 )
 def test_the_end_names_the_checkpoint_to_continue_from(saved, line):
     lines = console_text.ended_lines(
-        "crashed", code=1, step=9, saved_step=saved, run_directory=None, last_return=None
+        "crashed",
+        code=1,
+        step=9,
+        saved_step=saved,
+        run_directory=None,
+        last_return=None,
+        is_finished=False,
     )
     assert lines == ["ended: crashed (exit code 1)", line]
 
@@ -308,7 +315,7 @@ def test_the_last_iteration_is_shown_at_the_end(console, clock, shown):
     for number in range(1, 13):  # 11 and 12 are quiet
         iterate(console, clock, number=number)
     shown()
-    console.ended("finished", code=0, saved_step=24_576, step=24_576)
+    console.ended("finished", code=0, saved_step=24_576, step=24_576, is_finished=True)
     lines = shown()
     assert lines[0].startswith("iteration 12:")
     assert "  1 iteration before it only in metrics.jsonl" in lines

@@ -98,9 +98,7 @@ def test_scattered_cells_hold_the_right_frames():
         turn = quick.turns[0]
         quick.step(obs=[turn * 10 + row for row in range(3)], rewards=[turn] * 3)
     (lesson,) = world.lessons
-    for slot, ordinal, obs in zip(
-        lesson.slots, lesson.ordinals, lesson.observations, strict=True
-    ):
+    for slot, ordinal, obs in zip(lesson.slots, lesson.ordinals, lesson.observations, strict=True):
         assert obs == ordinal * 10 + slot
 
 
