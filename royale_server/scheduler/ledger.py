@@ -275,7 +275,7 @@ class FrameLedger:
         return abs(made - kept) + abs(self.num_complete - complete)
 
     def _take(self, count: int) -> IntArray:
-        if self._ring:
+        if self._ring and count:
             return self._take_from_ring(count)
         stop = self._cursor + count
         if stop <= self.capacity:

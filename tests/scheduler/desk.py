@@ -60,6 +60,8 @@ class Desk:
         self.ledger = self.scheduler.ledger
         self._target = target
         self._answers = answers
+        self.sent: list[tuple[str, Request]] = []
+        """Every request with its client's name."""
         self._numbers: dict[Group, int] = {}
 
     # --- events -----------------------------------------------------------------------
@@ -98,6 +100,7 @@ class Desk:
         if bad_reward or bad_observation:
             request.invalid_feedback = rows(bad_reward or "0" * group.size)
             request.invalid_observation = rows(bad_observation or "0" * group.size)
+        self.sent.append((group.member.name, request))
         self.scheduler.request(group, request, self.now)
         self._advance()
 
@@ -135,7 +138,6 @@ class Desk:
             self.now = max(self.now, wake_at) + WAKE_LATENESS_S
             self._advance()
         self.now = until
-        self._advance()
 
     def _advance(self) -> None:
         commands = self.scheduler.advance(self.now)

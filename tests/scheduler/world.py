@@ -310,12 +310,12 @@ class World:
                         after = self._cells[successor]
                         if after.is_complete:
                             self.fault("bridged to a frame that is complete")
-                        self._value(self._cells[cell], after.slot, after.observation)
+                        self._value(cell, after.slot, after.observation)
                 case Bootstrap(request=request, rows=rows, cells=cells):
                     sent: Sent = request.payload
                     for row, cell in zip(rows.tolist(), cells.tolist(), strict=True):
                         shown = sent.observations[row]
-                        self._value(self._cells[cell], sent.start + row, shown)
+                        self._value(cell, sent.start + row, shown)
 
     def _record(self, record: Record) -> None:
         sent: Sent = record.request.payload
@@ -333,8 +333,12 @@ class World:
                 self._stored_frames += 1
                 self.stored_by_client[self._slot_client[frame.slot]] += 1
 
-    def _value(self, frame: Frame, slot: int, observation: int) -> None:
+    def _value(self, cell: int, slot: int, observation: int) -> None:
         """A frame gets the value of an observation as its successor's."""
+        frame = self._cells.get(cell)
+        if frame is None:
+            self.fault(f"a value for cell {cell}, which holds no frame")
+            return
         if not frame.is_complete or frame.ended:
             self.fault(f"frame {frame.slot}/{frame.ordinal} needs no successor value")
         if frame.slot != slot or frame.observation + 1 != observation:
@@ -665,7 +669,9 @@ class World:
         self, cg: ClientGroup, asks: list[bool], ended: list[bool]
     ) -> tuple[list[bool], list[bool]]:
         often = self.plan.invalid_probability
-        feedback = [bool(often) and is_open and cg.chance.random() < often for is_open in cg.is_open]
+        feedback = [
+            bool(often) and is_open and cg.chance.random() < often for is_open in cg.is_open
+        ]
         observation = [bool(often) and ask and cg.chance.random() < often for ask in asks]
         return feedback, observation
 
