@@ -282,6 +282,7 @@ def server_command(arguments: list[str], address_file: Path) -> tuple[list[str |
     parser.add_argument("--port", default="0")
     parser.add_argument("--exp-name", default=time.strftime("cartpole-%Y%m%d-%H%M%S"))
     parser.add_argument("--checkpoint-base-dir", default="runs")
+    parser.add_argument("--algo.stop-at-return", default="475")  # CartPole counts as solved
     chosen, others = parser.parse_known_args(arguments)
     command: list[str | Path] = [BIN / "royale-server", "mlp-policy", "default", "ppo", "classic"]
     for name, value in vars(chosen).items():
