@@ -280,7 +280,9 @@ class Trainer:
     # --- learning -----------------------------------------------------------------------------
 
     def learn_due(self, command: Learn) -> None:
-        """See `Listener`."""
+        """See `Listener`. A run that ends saves what it has learnt and learns no more."""
+        if self._end is not None:
+            return
         assert self._built is not None
         self._is_learning = True
         returns, lengths = self._returns, self._lengths
