@@ -44,7 +44,7 @@ def who(desk: Desk, effect: Bootstrap) -> str:
     return next(name for name, request in desk.sent if request is effect.request)
 
 
-# --- rule 6: tags and reasons -------------------------------------------------------------------
+# --- rule 6: tags and reasons ----------------------------------------------------------------
 
 
 def a_revoked_group_comes_late() -> tuple[Desk, Any]:
@@ -182,7 +182,7 @@ def test_a_silent_row_s_reward_that_is_not_finite_gives_its_open_frame_up() -> N
     assert desk.commands(Infer)[-1].items[0].learner.tolist() == [False, True]
 
 
-# --- rule 7: conservation -----------------------------------------------------------------------
+# --- rule 7: conservation --------------------------------------------------------------------
 
 
 def test_the_equation_notices_a_frame_that_is_given_up_without_a_reason(
@@ -239,7 +239,7 @@ def test_a_row_that_is_silent_at_first_owes_no_frame_of_an_unknown_action(
     assert_needed(check, monkeypatch, (FrameLedger, "_count_others", forgetful))
 
 
-# --- rule 8: bootstraps ---------------------------------------------------------------------------
+# --- rule 8: bootstraps ----------------------------------------------------------------------
 
 
 def test_a_parked_observation_is_the_successor_of_its_slot_s_last_frame(

@@ -9,8 +9,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from royale_server.scheduler import Bridge, Discard, Dispatch, FrameLedger, Infer, Notice, Role
-from royale_server.scheduler import Scheduler
+from royale_server.scheduler import (
+    Bridge,
+    Discard,
+    Dispatch,
+    FrameLedger,
+    Infer,
+    Notice,
+    Role,
+    Scheduler,
+)
 from royale_server.scheduler.collection import Collection
 from royale_server.scheduler.dispatcher import Dispatcher
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
@@ -20,7 +28,7 @@ from tests.scheduler.world import Plan
 DYNAMIC = {"dispatch": Dispatch.DYNAMIC}
 
 
-# --- rule 1: open -------------------------------------------------------------------------
+# --- rule 1: open ----------------------------------------------------------------------------
 
 
 def a_third_client_is_parked_once_two_frames_are_under_way() -> None:
@@ -117,7 +125,7 @@ def test_parked_requests_are_served_oldest_first_when_collection_reopens(
     assert_needed(check, monkeypatch, (Dispatcher, "_dynamic", newest))
 
 
-# --- rule 2: learn --------------------------------------------------------------------------
+# --- rule 2: learn ---------------------------------------------------------------------------
 
 
 def test_a_learn_step_waits_for_the_last_reserved_cell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +273,7 @@ def test_nothing_is_inferred_while_a_learn_step_runs(monkeypatch: pytest.MonkeyP
     assert_needed(check, monkeypatch, (Scheduler, "is_idle", idle))
 
 
-# --- rule 3: revoke -------------------------------------------------------------------------
+# --- rule 3: revoke --------------------------------------------------------------------------
 
 
 def a_late_group_of_the_quorum_is_given_the_close_wait() -> Desk:

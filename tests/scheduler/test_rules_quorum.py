@@ -6,6 +6,7 @@ Each test is a scenario that holds, and fails once the clause it is about is tak
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def in_step(desk: Desk, *clients: Member, rounds: int = 3, turn_s: float = 0.01)
                 desk.send(group)
 
 
-# --- rule 4: entering, leaving, returning -------------------------------------------------------
+# --- rule 4: entering, leaving, returning ----------------------------------------------------
 
 
 def test_a_client_is_waited_for_from_its_first_step_on_and_not_from_its_hello(
@@ -124,7 +125,7 @@ def test_three_turns_on_time_and_a_group_returns(monkeypatch: pytest.MonkeyPatch
     assert_needed(check, monkeypatch, (Quorum, "turn_ended", one_way))
 
 
-# --- rule 4: barrier ------------------------------------------------------------------------------
+# --- rule 4: barrier -------------------------------------------------------------------------
 
 
 def test_a_round_takes_one_request_of_every_session_that_is_on_time(
@@ -198,7 +199,7 @@ def test_of_a_session_s_two_groups_the_one_waiting_longest_takes_part(
     assert_needed(check, monkeypatch, (Dispatcher, "_barrier", lowest_first))
 
 
-# --- rule 4: mini-batches ---------------------------------------------------------------------------
+# --- rule 4: mini-batches --------------------------------------------------------------------
 
 
 def test_a_mini_batch_counts_the_slots_of_queued_groups_asking_or_not(
@@ -271,7 +272,7 @@ def test_a_mini_batch_does_not_count_on_slots_of_clients_that_are_late(
     assert_needed(check, monkeypatch, (Dispatcher, "is_late", nobody))
 
 
-# --- rule 4: dynamic --------------------------------------------------------------------------------
+# --- rule 4: dynamic -------------------------------------------------------------------------
 
 
 def queue_during_a_batch(limit: int, *sizes: int) -> Desk:
@@ -343,7 +344,7 @@ def test_a_full_dynamic_batch_does_not_wait() -> None:
     assert desk.times(Infer) == [0.0]
 
 
-# --- rule 4: min-clients ----------------------------------------------------------------------------
+# --- rule 4: min-clients ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", [{}, DYNAMIC, {"mini_infer_batch_size": 1}])
@@ -359,7 +360,7 @@ def test_the_first_round_waits_for_the_first_step_of_every_group_of_enough_sessi
         assert desk.batches == []
         desk.send(b.groups[1])
         desk.wait(10.0)
-        assert sorted(sum(desk.batches, [])) == ["a/0", "b/0", "b/1"]
+        assert sorted(chain.from_iterable(desk.batches)) == ["a/0", "b/0", "b/1"]
 
     some = property(lambda member: any(group.entered for group in member.groups))
     assert_needed(check, monkeypatch, (Member, "entered", some))
@@ -387,7 +388,7 @@ def test_evaluation_sessions_are_no_clients_to_start_with() -> None:
     assert desk.batches == [["e/0"]]
 
 
-# --- rule 5: fixed order --------------------------------------------------------------------------
+# --- rule 5: fixed order ---------------------------------------------------------------------
 
 
 NEVER = property(lambda self: False)

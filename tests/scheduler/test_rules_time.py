@@ -32,7 +32,7 @@ DYNAMIC = {"dispatch": Dispatch.DYNAMIC}
 INFINITE = lambda self, member, now: float("inf")  # noqa: E731
 
 
-# --- rule 10: time-outs -----------------------------------------------------------------------
+# --- rule 10: time-outs ----------------------------------------------------------------------
 
 
 def test_a_session_that_owes_a_request_for_too_long_is_ended_and_its_frames_are_lost(
@@ -140,7 +140,7 @@ def test_looking_for_time_outs_costs_nothing_until_one_may_be_due(
     assert len(looks) == 1  # the first answer's 60 s are over, and long forgotten
 
 
-# --- rule 13: evaluation ------------------------------------------------------------------------
+# --- rule 13: evaluation ---------------------------------------------------------------------
 
 
 def test_evaluation_is_served_while_collection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_training_and_evaluation_take_turns_when_both_always_have_requests(
     assert_needed(check, monkeypatch, (Scheduler, "_send", forgetful))
 
 
-# --- rule 14: rest points -------------------------------------------------------------------------
+# --- rule 14: rest points --------------------------------------------------------------------
 
 
 def test_at_rest_nothing_is_dispatched_and_every_request_is_at_the_server(
@@ -387,7 +387,7 @@ def test_a_rest_in_sight_is_not_asked_for_again_and_again() -> None:
     assert desk.scheduler.wake_at >= desk.now  # the time-out at 60, nothing before
 
 
-# --- rule 15: leaving -------------------------------------------------------------------------------
+# --- rule 15: leaving ------------------------------------------------------------------------
 
 
 def test_a_last_step_that_closes_every_open_row_leaves_nothing_lost(
