@@ -1,0 +1,1 @@
+"""The two commands as a user meets them: real processes, real sockets, on this machine."""

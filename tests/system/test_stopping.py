@@ -1,0 +1,187 @@
+"""Ctrl-C, SIGTERM and what they leave behind (case H39)."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from checkpoints import load
+from tests.system import records
+from tests.system.processes import CARTPOLE, Processes, Server
+
+EXIT_LIMIT_S = 10.0
+NAMED = ("--exp-name", "run")
+QUICK = (*NAMED, "--algo.frames-per-iteration", 128, "--algo.num-epochs", 1)
+# One frame a gradient step: about 2,000 steps, a second or more, between two looks at the abort.
+SLOW_LEARNING = (
+    *(*NAMED, "--algo.frames-per-iteration", 1024, "--algo.num-epochs", 2),
+    *("--algo.minibatch-size", 1),
+)
+UPDATING = "; updating$"
+SLOW_ENV = ("gym", "--env-id", "tests.system.envs:Slow-v0")
+
+
+def start(processes: Processes, *flags, clients=2) -> tuple[Server, list]:
+    server = processes.server(*flags)
+    started = [
+        processes.client(server, *CARTPOLE, "--num-envs", 4, name=f"c{i}") for i in range(clients)
+    ]
+    return server, started
+
+
+def assert_told_and_gone(clients, reason):
+    for client in clients:
+        assert client.wait() == 0
+        client.wait_for(rf"the server stopped \({reason}")
+
+
+def resume_and_read(processes: Processes, step: int) -> list[dict]:
+    """Resume, train one more iteration, and return the rows of the new attempt."""
+    server, clients = start(processes, *QUICK, "--resume", "--until-timesteps", step + 1, clients=1)
+    assert server.wait() == 0
+    assert clients[0].wait() == 0
+    (resumed,) = records.events(server.run, "resumed")
+    assert resumed["step"] == step
+    return [row for row in records.metrics(server.run) if row["attempt"] == 2]
+
+
+def test_ctrl_c_while_collecting_saves_and_the_run_resumes_from_there(processes: Processes):
+    # The second collection lasts long: from the 40th step on (32 make an iteration) each takes 1 s.
+    slow = ("--env-kwargs", '{"step_s": 0.25, "slow_from": 40}')
+    server = processes.server(*QUICK)
+    client = processes.client(server, *SLOW_ENV, *slow, "--num-envs", 4)
+    server.wait_for("iteration 1:")
+    server.interrupt()
+    assert server.wait() == 0
+    assert_told_and_gone([client], r"stopping\): SIGINT received")
+    (first,) = records.metrics(server.run)
+    assert records.steps(server.run) == [first["run/step"]]
+
+    server = processes.server(*QUICK, "--resume", "--until-timesteps", first["run/step"] + 1)
+    client = processes.client(server, *SLOW_ENV, "--num-envs", 4)
+    assert (server.wait(), client.wait()) == (0, 0)
+    assert records.events(server.run, "resumed")[0]["step"] == first["run/step"]
+    again, second = records.metrics(server.run)
+    assert again == first
+    assert (second["run/iteration"], second["run/policy_version"]) == (2, 2)
+    assert second["run/step"] == first["run/step"] + second["run/frames"]
+
+
+def test_ctrl_c_while_learning_waits_for_the_learn_step_and_saves_it(processes: Processes):
+    server, clients = start(processes, *SLOW_LEARNING)
+    server.wait_for(UPDATING)
+    server.interrupt()
+    server.wait_for("SIGINT received; waiting up to 30 s for the learn step")
+    assert server.wait() == 0
+    assert_told_and_gone(clients, r"stopping\): SIGINT received")
+    (row,) = records.metrics(server.run)
+    assert records.steps(server.run) == [row["run/step"]]
+    (second,) = resume_and_read(processes, row["run/step"])
+    assert second["run/iteration"] == 2
+
+
+def test_second_ctrl_c_gives_the_learn_step_up_and_keeps_the_one_before(processes: Processes):
+    server, clients = start(processes, *SLOW_LEARNING)
+    server.wait_for(UPDATING, times=2)
+    server.interrupt()
+    server.wait_for("waiting up to 30 s")
+    server.interrupt()
+    server.wait_for("the learn step was given up")
+    assert server.wait() == 0
+    assert_told_and_gone(clients, "stopping")
+    (row,) = records.metrics(server.run)
+    assert records.steps(server.run) == [row["run/step"]]
+    resume_and_read(processes, row["run/step"])
+
+
+def test_third_ctrl_c_exits_at_once_and_saved_checkpoints_stay_whole(processes: Processes):
+    plugin = ("--plugin", Path(__file__).with_name("stubborn.py"), "--save-every", 1)
+    server = processes.server(*QUICK, *plugin, pair=("mlp-policy", "default", "stubborn", "default"))
+    client = processes.client(server, *CARTPOLE, "--num-envs", 4)
+    server.wait_for("saved the checkpoint")
+    server.wait_for(UPDATING, times=2)
+    for _ in range(2):
+        server.interrupt()
+        time.sleep(0.2)  # signals of one kind sent together arrive as one
+    assert server.program.is_running()
+    server.interrupt()
+    assert server.wait(EXIT_LIMIT_S) == 130
+    server.wait_for("third signal: leaving at once")
+    (step,) = records.steps(server.run)
+    assert load(server.run / str(step), verify=True).step == step
+    client.end()
+
+
+def test_two_ctrl_c_in_quick_succession_still_save(processes: Processes):
+    server, clients = start(processes, *QUICK)
+    server.wait_for("iteration 2:")
+    server.interrupt()
+    time.sleep(0.2)  # as the case has it: a person who presses twice
+    if server.program.is_running():
+        server.interrupt()
+    assert server.wait() == 0
+    assert_told_and_gone(clients, "stopping")
+    newest = records.steps(server.run)[-1]
+    assert newest == records.metrics(server.run)[-1]["run/step"]
+    assert load(server.run / str(newest), verify=True).step == newest
+
+
+def test_sigterm_saves_and_ends_with_a_code_of_its_own(processes: Processes):
+    server, clients = start(processes, *QUICK)
+    server.wait_for("iteration 1:")
+    server.program.signal(signal.SIGTERM)
+    assert server.wait() == 3
+    assert_told_and_gone(clients, r"stopping\): SIGTERM received")
+    assert records.steps(server.run)[-1] == records.metrics(server.run)[-1]["run/step"]
+
+
+def test_ctrl_c_before_anything_was_learnt_says_that_nothing_is_saved(processes: Processes):
+    server = processes.server(*NAMED, "--algo.frames-per-iteration", 100_000)
+    client = processes.client(server, *CARTPOLE)
+    server.wait_for("joined from")
+    server.interrupt()
+    assert server.wait() == 130
+    server.wait_for("nothing was saved")
+    assert_told_and_gone([client], "stopping")
+    assert records.steps(server.run) == []
+
+
+def test_ctrl_c_before_the_first_client_leaves_no_run_behind(processes: Processes):
+    server = processes.server(*NAMED)
+    server.interrupt()
+    assert server.wait() == 130
+    assert list(server.runs.rglob("run.json")) == []
+
+
+def test_ctrl_c_ends_an_inline_run_with_a_checkpoint(processes: Processes):
+    server = processes.try_server(*QUICK, "--inline", "CartPole-v1", "--save-every", 1000)
+    server.wait_for("iteration 2:")
+    server.interrupt()
+    assert server.wait() == 0
+    newest = records.metrics(processes.run)[-1]["run/step"]
+    assert records.steps(processes.run) == [newest]
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_stuck_and_silent_connections_do_not_delay_the_exit(processes: Processes, presses):
+    server, clients = start(processes, *QUICK, clients=3)
+    *good, stuck = clients
+    onlooker = socket.create_connection((server.host, server.port))  # connected, says nothing
+    server.wait_for("iteration 2:")
+    stuck.signal(signal.SIGSTOP)
+    started = time.monotonic()
+    for _ in range(presses):
+        server.interrupt()
+        time.sleep(0.2)
+    assert server.wait() == 0
+    assert time.monotonic() - started < EXIT_LIMIT_S
+    onlooker.close()
+    assert_told_and_gone(good, "stopping")
+    newest = records.steps(server.run)[-1]
+    assert load(server.run / str(newest), verify=True).step == newest
+    with socket.create_server((server.host, server.port)):
+        pass  # the port is free again

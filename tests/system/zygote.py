@@ -1,0 +1,119 @@
+"""Starts our commands fast: forks of one process that has imported what they need.
+
+These tests start dozens of servers, and importing torch takes seconds of processor time. Here one
+process imports everything, and a command is a fork of it with its own arguments, environment,
+directory and output. It ends as any interpreter does, so its signals and exit codes are real.
+
+    python zygote.py DESCRIPTOR      # of a Unix socket: one JSON object and two descriptors a start
+
+Of the two descriptors, one takes the command's output; over the other its process number is told at
+once, and its exit code (negative: the signal that ended it) when it ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+NUMBER = struct.Struct("<i")
+LARGEST_REQUEST = 1 << 16
+PR_SET_PDEATHSIG = 1
+
+SERVER, CLIENT = "royale-server", "royale-env-client"
+
+
+def serve(control: socket.socket) -> None:
+    """Fork a command for every request; return in the fork, with its request."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the forks report for themselves
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, LARGEST_REQUEST, 2)
+        if not data:
+            os._exit(0)
+        output, report = descriptors
+        if os.fork() == 0:
+            control.close()
+            watch_over(json.loads(data), output, report)
+            return
+        os.close(output)
+        os.close(report)
+
+
+def watch_over(request: dict[str, Any], output: int, report: int) -> None:
+    """Fork the command and report what becomes of it; return in the command."""
+    die_with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        os.close(report)
+        become(request, output)
+        return
+    os.close(output)
+    os.write(report, NUMBER.pack(pid))
+    _, status = os.waitpid(pid, 0)
+    os.write(report, NUMBER.pack(os.waitstatus_to_exitcode(status)))
+    os._exit(0)
+
+
+def become(request: dict[str, Any], output: int) -> None:
+    """Turn this process into the one that was asked for."""
+    die_with_parent()
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for target, descriptor in enumerate((null, output, output)):
+        os.dup2(descriptor, target)
+    os.close(null)
+    os.close(output)
+    os.chdir(request["directory"])
+    os.environ.update(request["environment"])
+    sys.argv = [request["program"], *request["arguments"]]
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent ends, however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def import_everything() -> None:
+    """Import what servers and clients import in the course of their lives."""
+    import gymnasium.vector
+    import torch._dynamo
+
+    import algorithms.dummy.learner
+    import algorithms.policies.dummy
+    import algorithms.policies.mlp
+    import algorithms.ppo.learner
+    import royale_client.cli
+    import royale_client.envs.gymnasium_envs
+    import royale_client.serve
+    import royale_server.app
+    import royale_server.cli
+    import royale_server.inline  # noqa: F401
+
+
+def main() -> int:
+    """Serve; in a fork, run its command and return its exit code."""
+    sys.path.insert(0, str(ROOT))
+    import_everything()
+    import royale_client.cli
+    import royale_server.cli
+
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        serve(control)
+    program, *arguments = sys.argv
+    command = {SERVER: royale_server.cli.main, CLIENT: royale_client.cli.main}[program]
+    return int(command(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
