@@ -21,7 +21,7 @@ from algorithms.storage import Array, BoolArray, FloatArray, IntArray
 State: TypeAlias = dict[str, Array]
 
 _BLOCK_ROWS = 4096  # rows taken at once, which bounds the float64 copies that statistics need
-_LARGEST = 1e140  # larger numbers count as not finite: the sum of their squares would not be
+_LARGEST = 1e15  # larger numbers count as not finite: one would drown all others for good
 _MAX_ABSENCE = 64  # updates after which the running return of a silent slot is forgotten
 
 
@@ -54,7 +54,7 @@ class RunningStatistics:
         self.count = np.zeros(shape, np.int64)
 
     def update(self, batch: npt.NDArray[np.floating[Any]]) -> None:
-        """Take in samples; elements that are not finite (or beyond 1e140) are left out.
+        """Take in samples; elements that are not finite (or beyond 1e15) are left out.
 
         Args:
             batch: Shape ``(m, *shape)``.

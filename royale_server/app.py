@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from algorithms.spaces import Spaces
 from checkpoints import CheckpointContents
@@ -100,7 +99,13 @@ def run(
 
             return run_inline(config, assembled)
         with asyncio.Runner(loop_factory=_fast_loop_factory()) as runner:
-            return runner.run(_serve(config, assembled, console))
+            code, model = runner.run(_serve(config, assembled, console))
+    if model.is_alive:
+        # Torch on a daemon thread aborts the interpreter's exit; everything is written by now.
+        logger.warning("leaving while the model thread is still busy")
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 def assemble(
@@ -160,7 +165,9 @@ def _fast_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(config: ServerConfig, assembled: Callable[..., Run], console: Console) -> int:
+async def _serve(
+    config: ServerConfig, assembled: Callable[..., Run], console: Console
+) -> tuple[int, ModelThread]:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[ExitCode] = loop.create_future()
 
@@ -172,17 +179,29 @@ async def _serve(config: ServerConfig, assembled: Callable[..., Run], console: C
         logger.error("torch cannot be used: %s", error)
         on_end(ExitCode.CRASHED)
 
+    def guarded(callback: Callable[[], None]) -> None:
+        """What fails here would otherwise only be logged, and the run go on half-dead."""
+        try:
+            callback()
+        except Exception as error:
+            joined.trainer.failed(error)
+
     def post(callback: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop closed while a last line was on its way
-            loop.call_soon_threadsafe(callback)
+            loop.call_soon_threadsafe(guarded, callback)
 
     model = ModelThread(post)
     model.submit(preload, lambda _: None, on_preload_failed)
-    run = assembled(model=model, post=post, on_end=on_end)
-    loop.set_exception_handler(lambda _loop, context: _fatal(run.trainer, context))
-    run.hub.on_wake = _Alarm(loop, run.hub).set
+    joined = assembled(model=model, post=post, on_end=on_end)
+    joined.hub.on_wake = _Alarm(loop, partial(guarded, joined.hub.advance)).set
     token = read_token(config, os.environ)
-    server = WebSocketServer(run.hub, limits=Limits(), token=token)
+    server = WebSocketServer(
+        joined.hub,
+        limits=Limits(),
+        token=token,
+        max_sessions=config.max_sessions,
+        ping_timeout_s=config.feedback_wait_timeout,
+    )
     try:
         addresses = await server.start(config.host, config.port)
     except OSError as error:
@@ -194,31 +213,31 @@ async def _serve(config: ServerConfig, assembled: Callable[..., Run], console: C
     if config.address_file is not None:
         write_address(config.address_file, host, port)
     console.listening(addresses, clients_wanted=config.min_clients)
-    handle_stop_signals(lambda end, why: post(partial(run.trainer.stop, end, why)))
-    ticking = asyncio.create_task(_tick(run))
+    handle_stop_signals(lambda end, why: post(partial(joined.trainer.signalled, end, why)))
+    ticking = asyncio.create_task(_tick(joined, guarded))
     try:
         code = await ended
     finally:
         ticking.cancel()
         await server.stop()
     model.close(MODEL_CLOSE_S)
-    return code
+    return code, model
 
 
-async def _tick(run: Run) -> None:
+async def _tick(run: Run, guarded: Callable[[Callable[[], None]], None]) -> None:
     """Drive what is due by time, ten times a second."""
     while True:
         await asyncio.sleep(TICK_S)
-        run.hub.tick()
-        run.trainer.tick()
+        guarded(run.hub.tick)
+        guarded(run.trainer.tick)
 
 
 class _Alarm:
     """Wakes the hub when the scheduler wants to be asked again, at most one timer at a time."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self._loop = loop
-        self._hub = hub
+        self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, at: float) -> None:
@@ -233,13 +252,7 @@ class _Alarm:
 
     def _ring(self) -> None:
         self._timer = None
-        self._hub.advance()
-
-
-def _fatal(trainer: Trainer, context: dict[str, Any]) -> None:
-    """An exception that nobody on the I/O thread caught: the run must not go on half-dead."""
-    error = context.get("exception")
-    trainer.failed(error if error is not None else RuntimeError(context["message"]))
+        self._wake()
 
 
 def _report_write_failure(failure: WriteFailure) -> None:

@@ -40,7 +40,14 @@ class InlineTransport:
 
     address = "inline"
 
-    def __init__(self, hub: Hub, worker: InlineWorker, trainer: Trainer) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        worker: InlineWorker,
+        trainer: Trainer,
+        posted: deque[Callable[[], None]],
+    ) -> None:
+        self._posted = posted  # callbacks of the writer thread, to be run on this one
         self._hub = hub
         self._worker = worker
         self._trainer = trainer
@@ -79,7 +86,9 @@ class InlineTransport:
         self._is_closed = True
 
     def run_server(self) -> None:
-        """Run one job, or what is due by time."""
+        """Run what the writer handed over, one job, or what is due by time."""
+        while self._posted:
+            self._posted.popleft()()
         if self._worker.run_pending():
             return
         self._hub.tick()
@@ -118,8 +127,9 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     driver = make_driver(gym, config.inline_num_envs)
     worker = InlineWorker()
     codes: list[ExitCode] = []
-    run = assemble(model=worker, post=lambda callback: callback(), on_end=codes.append)
-    transport = InlineTransport(run.hub, worker, run.trainer)
+    posted: deque[Callable[[], None]] = deque()
+    run = assemble(model=worker, post=posted.append, on_end=codes.append)
+    transport = InlineTransport(run.hub, worker, run.trainer, posted)
     hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline)
     handle_stop_signals(partial(_stop_soon, run.trainer, worker))
     with contextlib.suppress(ConnectionLostError):
@@ -133,6 +143,6 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
 def _stop_soon(trainer: Trainer, worker: InlineWorker, end: End, why: str) -> None:
     """Stop from a signal handler: between two jobs, unless a learn step is to be told."""
     if trainer.is_learning:
-        trainer.stop(end, why)
+        trainer.signalled(end, why)
     else:
-        worker.submit(lambda: None, lambda _: trainer.stop(end, why), trainer.failed)
+        worker.submit(lambda: None, lambda _: trainer.signalled(end, why), trainer.failed)

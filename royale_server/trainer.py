@@ -119,6 +119,8 @@ class Trainer:
         self._is_learning = False
         self._is_closing = False
         self._is_ended = False
+        self._num_signals = 0
+        self._has_collected = False
         self._built: Built | None = None
         self._spaces: Spaces | None = None
         self._saved_step = None if start.resumed is None else start.resumed.step
@@ -133,7 +135,6 @@ class Trainer:
         self._discards_told: Counter[str] = Counter()
         self._iteration_clock = IterationClock(clock())
         self._idle_since: float | None = None
-        self._had_clients = False
         self.hub: Hub | None = None
         """Set by the assembly before the first connection."""
 
@@ -180,13 +181,12 @@ class Trainer:
         self._console.built(device=built.device, frames_wanted=built.frames_wanted)
         self._hub.attach(built.engine, scheduler)
         if built.saves:
-            self._model.submit(partial(self._try_saving, built), _note_size, self.failed)
-        if self._end is not None:
-            self._save_and_end()
+            self._model.submit(built.engine.snapshot, self._try_saving, self.failed)
 
-    def _try_saving(self, built: Built) -> int:
-        """On the model thread: what cannot be saved must not surface after hours of training."""
-        return check_saveable(self._start.directory, self._contents(built.engine.snapshot()))
+    def _try_saving(self, snapshot: Snapshot) -> None:
+        """What cannot be saved must not surface after hours of training."""
+        job = partial(check_saveable, self._start.directory, self._contents(snapshot))
+        self._model.submit(job, _note_size, self.failed)
 
     def _continue(self, contents: CheckpointContents) -> None:
         run = contents.documents[STATE]["run"]
@@ -194,6 +194,7 @@ class Trainer:
         self._env_steps_before = run["env_steps"]
         self._recent_returns.extend(run["recent_returns"])
         self._episodes_total = run["episodes_total"]
+        self._hub.expect_episodes(run["next_episodes"])
         self.event("resumed", f"resumed from step {contents.step}", step=contents.step)
 
     def _build_refused(self, error: BaseException) -> None:
@@ -210,7 +211,6 @@ class Trainer:
 
     def client_joined(self, peer: Peer, hello: Hello) -> None:
         """See `Listener`."""
-        self._had_clients = True
         self._idle_since = None
         text = f"client {peer.name} joined with {sum(hello.groups)} environments of {hello.env_id}"
         self.event("joined", text, client=peer.name, slots=sum(hello.groups), host=hello.host)
@@ -245,6 +245,10 @@ class Trainer:
 
     def inferred(self, result: Inferred) -> None:
         """See `Listener`."""
+        if self._iteration_clock.num_batches == 0 and not self._has_collected:
+            # The first iteration begins with its first batch, not with the wait for clients.
+            self._iteration_clock.opened(self._clock() - result.duration_s)
+        self._has_collected = True
         rows = sum(len(item.rows) for item in result.batch.items)
         self._iteration_clock.inferred(result.duration_s, rows)
         if self._built is not None and self._built.frames_wanted is not None:
@@ -272,7 +276,7 @@ class Trainer:
         """Fatal: nothing is saved, since the learner may be half changed."""
         if self._is_ended:
             return
-        logger.error("the model thread failed: %s", error, exc_info=error)
+        logger.error("the run cannot go on: %s", error, exc_info=error)
         self.event("crashed", f"{type(error).__name__}: {error}")
         self._end, self._end_message = End.CRASHED, "an internal error; its log has the cause"
         self._finish(ExitCode.CRASHED)
@@ -378,15 +382,19 @@ class Trainer:
 
     # --- stopping ---------------------------------------------------------------------------
 
-    def stop(self, end: End, message: str) -> None:
-        """End the run with a checkpoint; a learn step under way is waited for, then undone.
-
-        Calling it again while a learn step is waited for gives up waiting.
-        """
-        if self._end is not None:
+    def signalled(self, end: End, message: str) -> None:
+        """A person or a supervisor asks for the end; asking twice gives up on a learn step."""
+        self._num_signals += 1
+        if self._num_signals > 1:
             self._abort.set()
+        self.stop(end, message)
+
+    def stop(self, end: End, message: str) -> None:
+        """End the run with a checkpoint; a learn step under way is waited for, then undone."""
+        if self._end is not None:
             return
         self._end, self._end_message = end, message
+        self._hub.rest()
         self.event("stopping", message)
         self._console.stopping(message, learning=self._is_learning)
         if self._is_learning:
@@ -405,7 +413,7 @@ class Trainer:
     def _save_and_end(self) -> None:
         self._is_closing = True
         built = self._built
-        can_save = built is not None and built.saves and self._step > 0
+        can_save = built is not None and built.saves and self._iteration > 0
         if can_save and self._saved_step != self._step:
             self._save(self._conclude)
         else:
@@ -456,6 +464,7 @@ class Trainer:
             "attempt": self._start.attempt,
             "recent_returns": list(self._recent_returns),
             "episodes_total": self._episodes_total,
+            "next_episodes": self._hub.next_episodes(),
         }
         return CheckpointContents(
             step=snapshot.global_step,

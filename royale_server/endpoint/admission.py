@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from algorithms.spaces import Spaces
 from royale_client.wire.errors import ProtocolError
+from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello, Welcome
 from royale_client.wire.spaces import leaves
 from royale_client.wire.version import negotiate
@@ -61,6 +62,7 @@ class Admission:
         self._run_id = run_id
         self._run_name = run_name
         self._on_first_spaces = on_first_spaces
+        self._environment: tuple[str, str] | None = None
         self.spaces: Spaces | None = None
         """Spaces of the run: those of its first client, or of the checkpoint it resumed from."""
 
@@ -86,6 +88,20 @@ class Admission:
                 observation=hello.observation_space, action=hello.action_space, masks=hello.masks
             )
             self._on_first_spaces(self.spaces)
+
+    def environment_difference(self, hello: Hello) -> str | None:
+        """What differs between this client's environment and the first one's, or None.
+
+        Spaces may be equal and dynamics not: a person should know.
+        """
+        if self._environment is None:
+            self._environment = (hello.env_id, hello.env_digest)
+        env_id, env_digest = self._environment
+        if hello.env_id != env_id:
+            return f"runs {hello.env_id}, the first client runs {env_id}; one policy learns both"
+        if hello.env_digest != env_digest:
+            return f"runs another version or other settings of {env_id} than the first client"
+        return None
 
     def unique_name(self, wanted: str, taken: Iterable[str]) -> str:
         """The client's name, numbered if a connected client has it already.
@@ -121,7 +137,7 @@ class Admission:
             seeds=_seeds(config.seed, name, first_episode, num_slots),
             horizon=1,
             last_requests=tuple(0 for _ in hello.groups),
-            limits={"max_slots": config.max_slots},
+            limits={**Limits().to_data(), "max_slots": config.max_slots},
             timeouts={
                 "feedback_wait_s": config.feedback_wait_timeout,
                 "first_step_s": config.first_step_timeout,

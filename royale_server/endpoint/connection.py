@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from royale_server.scheduler import Group, Member
 
 
+NOTES_PER_TICK = 10
+"""Log records and complaints of one client that are taken between two ticks."""
+
+
 class Connection(Protocol):
     """One client's wire, whatever carries it. Neither method blocks or raises."""
 
@@ -40,6 +44,8 @@ class Peer:
     """Its part in the scheduler, once welcomed."""
     is_closed: bool = False
     busy_said_at: float = 0.0
+    notes_left: int = NOTES_PER_TICK
+    """Log records and complaints that are still taken until the next tick."""
     everyone: dict[Group, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """An all-true row mask per group, so that the usual step allocates none."""
     nobody: dict[Group, npt.NDArray[np.bool_]] = field(default_factory=dict)

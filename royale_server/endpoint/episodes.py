@@ -66,5 +66,5 @@ class EpisodeBook:
             "first_policy_version": int(self._first_version[slot]),
             "last_policy_version": int(self._last_version[slot]),
             "trained_frames": trained,
-            **{f"metrics/{name}": value for name, value in record["metrics"].items()},
+            **{f"metrics/{name}": value for name, value in record.get("metrics", {}).items()},
         }

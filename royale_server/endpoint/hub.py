@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,10 +19,10 @@ from algorithms.noise import slot_key
 from royale_client.wire.errors import ProtocolError
 from royale_client.wire.grammar import State
 from royale_client.wire.limits import Limits
-from royale_client.wire.messages import Hello, Step
+from royale_client.wire.messages import Hello, Log, Step
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import Admission
-from royale_server.endpoint.connection import Connection, Peer
+from royale_server.endpoint.connection import NOTES_PER_TICK, Connection, Peer
 from royale_server.endpoint.episodes import EpisodeBook
 from royale_server.endpoint.finiteness import NonFinite, find_nonfinite
 from royale_server.endpoint.session import (
@@ -123,6 +123,7 @@ class Hub:
         self._by_member: dict[Member, Peer] = {}
         self._episodes = EpisodeBook()
         self._next_episode: Counter[str] = Counter()
+        self._is_stopped = False
         self._engine: Engine | None = None
         self._scheduler: Scheduler | None = None
         self._last_dispatch_at = clock()
@@ -152,6 +153,11 @@ class Hub:
     def peers(self) -> Iterable[Peer]:
         """Everybody connected, welcomed or not."""
         return self._peers
+
+    @property
+    def num_connections(self) -> int:
+        """Connections open, welcomed or not."""
+        return len(self._peers)
 
     @property
     def num_members(self) -> int:
@@ -215,14 +221,32 @@ class Hub:
         for peer in list(self._lobby):
             self._fault(peer, "refused", message)
 
+    def next_episodes(self) -> dict[str, int]:
+        """By client name, an episode ordinal that none of its slots has reached.
+
+        Goes into the checkpoint: a client of that name must not draw its old noise again.
+        """
+        living = {p.name: self.scheduler.next_episode(m) for m, p in self._by_member.items()}
+        return {**self._next_episode, **living}
+
+    def expect_episodes(self, next_episodes: Mapping[str, int]) -> None:
+        """Continue the episode ordinals of a resumed run."""
+        self._next_episode.update(next_episodes)
+
     def learned(self, *, version: int, target: int | None) -> None:
         """A learn step is done; collecting goes on."""
         self.scheduler.learned(self._clock(), version=version, target=target)
         self._last_dispatch_at = self._clock()
         self.advance()
 
+    def rest(self) -> None:
+        """Dispatch nothing more: the run is about to be saved and ended."""
+        if self._scheduler is not None:
+            self._scheduler.rest(self._clock())
+
     def stop(self, reason: str, message: str) -> None:
-        """Tell every client why the server goes, and close."""
+        """Tell every client why the server goes, and close. Nothing is scheduled any more."""
+        self._is_stopped = True
         for peer in list(self._peers):
             if peer.session.state in (State.GREETED, State.READY):
                 self._send(peer, partial(peer.session.stop, reason, message))
@@ -240,11 +264,11 @@ class Hub:
                 text = f"no hello within {HELLO_TIMEOUT_S:g} s; is this a royale client?"
                 self._fault(peer, "timeout", text)
         self.advance()
-        if self._scheduler is None:
-            return
-        for member, peer in list(self._by_member.items()):
-            self._say_busy(member, peer, now)
-        self._report_waiting(now)
+        for peer in list(self._peers):
+            peer.notes_left = NOTES_PER_TICK
+            self._say_busy(peer, now)
+        if self._scheduler is not None:
+            self._report_waiting(now)
 
     # --- messages -----------------------------------------------------------------------
 
@@ -258,14 +282,17 @@ class Hub:
                 self._forget(peer, f"goodbye: {goodbye.exception or goodbye.reason}")
                 self._close(peer, "goodbye")
             case LogReceived(log=log):
-                for record in log.records:
-                    logger.info("client %s: %s", peer.label, record)
+                self._take_log(peer, log)
 
     def _hello(self, peer: Peer, hello: Hello) -> None:
         self._admission.check(hello, self.num_members + len(self._lobby), self._scheduler)
         peer.name = self._admission.unique_name(hello.client_name, (p.name for p in self._peers))
         self._lobby.append(peer)
         self._admission.first_spaces(hello)
+        difference = self._admission.environment_difference(hello)
+        if difference is not None:
+            logger.warning("client %s: %s", peer.label, difference)
+            self._listener.event("other_environment", f"client {peer.label}: {difference}")
         if self._scheduler is not None:
             self._admit_lobby()
 
@@ -295,18 +322,36 @@ class Hub:
             rows = self._episodes.ended(group, step, self.scheduler.ledger)
             self._listener.episodes_ended(rows, evaluation=member.role is Role.EVAL)
 
+    def _take_log(self, peer: Peer, log: Log) -> None:
+        """Pass on what a client logs, as far as its share of the log allows."""
+        taken = log.records[: peer.notes_left]
+        peer.notes_left -= len(taken)
+        dropped = log.dropped + len(log.records) - len(taken)
+        for record in taken:
+            self._listener.event("client_log", f"client {peer.label}", record=record)
+        if dropped:
+            text = f"client {peer.label}: {dropped} log records dropped"
+            self._listener.event("client_log", text, dropped=dropped)
+
     def _note_nonfinite(self, peer: Peer, step: Step, bad: NonFinite) -> None:
         rows = bad.rows()
         self.nonfinite_frames[peer.name] += len(rows)
+        if self._config.on_nonfinite == "halt":
+            self._listener.must_stop(
+                f"client {peer.label} sent a NaN or infinity (rows {rows[:8]})"
+            )
+        if peer.notes_left <= 0:
+            return  # counted all the same; the client was told often enough
+        peer.notes_left -= 1
         text = (
             f"client {peer.label}: rows {rows[:8]} of group {step.group}, request {step.request}, "
-            "hold a NaN or infinity; their frames are discarded and the rest of those episodes "
-            "is not trained on; check the environment's observations and rewards"
+            "hold a NaN, an infinity or a number beyond 1e15; their frames are discarded and the "
+            "rest of those episodes is not trained on; check the environment's observations and "
+            "rewards"
         )
-        self._listener.event("nonfinite", text, client=peer.name, rows=rows, request=step.request)
+        total = self.nonfinite_frames[peer.name]
+        self._listener.event("nonfinite", text, client=peer.name, rows=rows, total=total)
         self._send(peer, partial(peer.session.busy, "invalid", 0.0, None, text))
-        if self._config.on_nonfinite == "halt":
-            self._listener.must_stop(text)
 
     # --- admission ----------------------------------------------------------------------
 
@@ -314,9 +359,10 @@ class Hub:
         """Welcome who waits: at once, or by name once a deterministic run is complete."""
         waiting = [peer for peer in self._lobby if not peer.is_closed]
         if self._config.deterministic and self.scheduler.accepts_train_sessions:
-            if len(waiting) < self._config.min_clients:
-                return
-            waiting = sorted(waiting, key=lambda p: p.name)[: self._config.min_clients]
+            trainers = sorted(filter(_is_trainer, waiting), key=lambda peer: peer.name)
+            waiting = [peer for peer in waiting if not _is_trainer(peer)]
+            if len(trainers) >= self._config.min_clients:
+                waiting = trainers + waiting  # those beyond the number are refused below
         for peer in waiting:
             self._lobby.remove(peer)
             hello = peer.session.hello
@@ -356,7 +402,7 @@ class Hub:
 
     def advance(self) -> None:
         """Carry out everything the scheduler finds due."""
-        if self._scheduler is None:
+        if self._scheduler is None or self._is_stopped:
             return
         for command in self._scheduler.advance(self._clock()):
             match command:
@@ -411,29 +457,41 @@ class Hub:
 
     # --- saying why -----------------------------------------------------------------------
 
-    def _say_busy(self, member: Member, peer: Peer, now: float) -> None:
-        waits = [g.waiting.received_at for g in member.groups if g.waiting is not None]
-        if not waits or now - min(waits) < BUSY_AFTER_S or now - peer.busy_said_at < BUSY_EVERY_S:
+    def _say_busy(self, peer: Peer, now: float) -> None:
+        waits_since = self._waits_since(peer)
+        if waits_since is None or now - waits_since < BUSY_AFTER_S:
+            return
+        if now - peer.busy_said_at < BUSY_EVERY_S:
             return
         peer.busy_said_at = now
-        scheduler = self.scheduler
-        if scheduler.collection.learning:
+        if self._scheduler is None or peer in self._lobby:
+            text = f"{self.missing_clients()} more clients"
+            busy = partial(peer.session.busy, "start", now - waits_since, None, text)
+        elif self._scheduler.collection.learning:
             since = now - self._learning_since
             busy = partial(peer.session.busy, "learn", since, self.expected_learn_s, "")
         else:
-            since = now - min(waits)
-            owing = ", ".join(_owed(group) for group in scheduler.awaited_groups()[:4])
+            since = now - waits_since
+            owing = ", ".join(_owed(group) for group in self._scheduler.awaited_groups()[:4])
             text = owing or f"{self.missing_clients()} more clients"
             busy = partial(peer.session.busy, "collect", since, None, text)
         self._send(peer, busy)
 
+    def _waits_since(self, peer: Peer) -> float | None:
+        """Since when the client waits for a welcome or an answer; None if for neither."""
+        if peer in self._lobby:
+            return peer.opened_at
+        if peer.member is None:
+            return None
+        waits = [g.waiting.received_at for g in peer.member.groups if g.waiting is not None]
+        return min(waits) if waits else None
+
     def missing_clients(self) -> int:
         """Train clients still wanted before the first round."""
-        if self._scheduler is None:
-            return max(0, self._config.min_clients - len(self._lobby))
-        if self._scheduler.dispatcher.started:
+        if self._scheduler is not None and self._scheduler.dispatcher.started:
             return 0
         joined = sum(member.role is Role.TRAIN for member in self._by_member)
+        joined += sum(_is_trainer(peer) for peer in self._lobby)
         return max(0, self._config.min_clients - joined)
 
     def _report_waiting(self, now: float) -> None:
@@ -477,8 +535,13 @@ class Hub:
             return
         del self._by_member[member]
         self._next_episode[peer.name] = self.scheduler.next_episode(member)
-        self.scheduler.leave(member, self._clock())
+        if not self._is_stopped:
+            self.scheduler.leave(member, self._clock())
         self._listener.client_left(peer, why)
+
+
+def _is_trainer(peer: Peer) -> bool:
+    return peer.session.hello is not None and Role(peer.session.hello.role) is Role.TRAIN
 
 
 def _owed(group: Group) -> str:

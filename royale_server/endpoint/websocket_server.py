@@ -16,17 +16,20 @@ from pathlib import Path
 
 import websockets
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
 from royale_client.wire.grammar import CLOSE_CODES
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
+from royale_server.endpoint.handshake import ObservedConnection
 from royale_server.endpoint.hub import Hub
 
 logger = logging.getLogger(__name__)
 
 PING_INTERVAL_S = 20.0
-PING_TIMEOUT_S = 20.0
+GREETING_CONNECTIONS = 64
+"""Connections beyond the sessions: clients that say hello, and strangers that do not."""
 HANDSHAKE_TIMEOUT_S = 4.0
 CLOSE_TIMEOUT_S = 2.0
 MAX_QUEUED_BYTES = 64 * 2**20
@@ -90,12 +93,25 @@ class WebSocketServer:
         hub: Takes connections and messages.
         limits: Bounds the size of a message.
         token: What clients must present, or None.
+        max_sessions: Clients that may take part.
+        ping_timeout_s: How long a ping may stay unanswered. No shorter than the time an environment
+            may take for a step, during which some clients cannot answer.
     """
 
-    def __init__(self, hub: Hub, *, limits: Limits, token: str | None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        *,
+        limits: Limits,
+        token: str | None,
+        max_sessions: int,
+        ping_timeout_s: float,
+    ) -> None:
         self._hub = hub
         self._limits = limits
         self._token = token
+        self._max_connections = max_sessions + GREETING_CONNECTIONS
+        self._ping_timeout_s = max(PING_INTERVAL_S, ping_timeout_s)
         self._server: Server | None = None
 
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
@@ -118,10 +134,11 @@ class WebSocketServer:
             max_size=self._limits.max_message_bytes,
             max_queue=4,
             ping_interval=PING_INTERVAL_S,
-            ping_timeout=PING_TIMEOUT_S,
+            ping_timeout=self._ping_timeout_s,
             open_timeout=HANDSHAKE_TIMEOUT_S,
             close_timeout=CLOSE_TIMEOUT_S,
             process_request=self._check_token,
+            create_connection=ObservedConnection,
             logger=edge_logger,
         )
         return [socket.getsockname()[:2] for socket in self._server.sockets]
@@ -151,6 +168,9 @@ class WebSocketServer:
         return connection.respond(http.HTTPStatus.UNAUTHORIZED, text)
 
     async def _handle(self, socket: ServerConnection) -> None:
+        if self._hub.num_connections >= self._max_connections:
+            await socket.close(CloseCode.TRY_AGAIN_LATER, "too many connections")
+            return
         connection = SocketConnection(socket)
         peer = self._hub.opened(connection)
         draining = asyncio.create_task(connection.drain())
@@ -166,9 +186,9 @@ class WebSocketServer:
         except Exception as error:  # frame accounting: the run must not go on half-dead
             self._hub.fail(error)
         finally:
-            self._hub.closed(peer, why)
-            if peer.is_closed:
+            if peer.is_closed:  # by the hub: its last words are still to be sent
                 await draining
+            self._hub.closed(peer, why)
             draining.cancel()
 
 

@@ -7,6 +7,7 @@ before the first action. Runs on the model thread; imports torch.
 from __future__ import annotations
 
 import logging
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def build(
     if wanted is None:
         raise ConfigError(f"{learner.uid}: this server trains on-policy algorithms only")
     storage = RolloutStorage(
-        config.algo.frames_per_iteration + config.max_slots,
+        max(wanted, config.algo.frames_per_iteration) + config.max_slots,
         leaves(spaces.observation),
         policy.step_state,
         mask_size(spaces.action) if spaces.masks else None,
@@ -161,6 +162,8 @@ def seed_everything(config: ServerConfig) -> None:
     torch.manual_seed(config.seed)
     torch.set_num_threads(config.torch_threads)
     if config.deterministic:
+        # cuBLAS reads it when CUDA starts, and refuses deterministic work without it.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(mode=True)
 
 

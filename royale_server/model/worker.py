@@ -62,11 +62,15 @@ class ModelThread:
         """See `ModelWorker.submit`."""
         self._jobs.put(lambda: _outcome(job, done, failed))
 
-    def close(self, timeout_s: float) -> bool:
-        """Stop after the jobs already submitted. Returns whether the thread ended in time."""
+    @property
+    def is_alive(self) -> bool:
+        """Whether a job is still running (or wanted) after `close`."""
+        return self._thread.is_alive()
+
+    def close(self, timeout_s: float) -> None:
+        """Stop after the jobs already submitted; wait for them for at most this long."""
         self._jobs.put(None)
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

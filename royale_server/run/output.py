@@ -131,8 +131,7 @@ class RunOutput:
         except Exception as error:  # a thread boundary: whatever it is, the caller decides
             logger.debug("no checkpoint %s", path, exc_info=True)
             return error
-        if self._on_saved is not None:
-            self._on_saved()
+        self._announce_saved()
         self._prune(protect)
         return path
 
@@ -184,6 +183,15 @@ class RunOutput:
             except OSError as error:
                 reason = f"not saved, since {file.path.name} cannot be flushed: {error.strerror}"
                 raise CheckpointWriteError(path, reason) from error
+
+    def _announce_saved(self) -> None:
+        """The checkpoint is on disk; what its owner does about it must not undo that."""
+        if self._on_saved is None:
+            return
+        try:
+            self._on_saved()
+        except OSError as error:
+            logger.warning("cannot tidy up beside %s: %s", self._layout.directory, error)
 
     def _prune(self, protect: frozenset[int]) -> None:
         keep = self._retention
