@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.world import Plan, World
+from tests.scheduler.plans import Plan
+from tests.scheduler.world import World
 
 Mutation = tuple[Any, str, Any]
 """Owner, attribute, and what stands there when the clause is taken out."""

@@ -1,17 +1,63 @@
-"""Random schedules: what may happen to a run, drawn from a seed."""
+"""Schedules: the clients of a run and what happens to them, written down or drawn from a seed."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 from typing import Any
 
 from royale_server.scheduler import Dispatch, SchedulerConfig
-from tests.scheduler.world import Plan
 
 MODES = ("same", "next", "turn")
 SLOWNESS = (2, 5, 20, 60, 200, 600)
+TARGETS = (5, 13, 20, 33)
+ROUND_S = 0.02
+LEARN_S = 0.05
 SLOW_CLIENT_TIMEOUT_S = 30.0
 """Beyond the longest turn, 600 × 20 ms, so that the slowest are late and not lost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One schedule. Times in seconds of the simulated clock."""
+
+    sessions: tuple[tuple[int, ...], ...] = ((2,), (2,), (2,))
+    target: int = 50
+    config: SchedulerConfig = field(default_factory=SchedulerConfig)
+    mode: str = "same"
+    """same: every row always asks; next: an ended row is silent once; turn: rows ask at random."""
+    slow: dict[int, float] = field(default_factory=dict)
+    """Multiplier of the step time of the session with this index."""
+    step_s: tuple[float, float] = (0.005, 0.02)
+    jitter_s: float = 0.003
+    infer_s: float = 0.0005
+    learn_s: float = 0.05
+    end_probability: float = 0.05
+    invalid_probability: float = 0.0
+    """How often a row's reward or observation is not finite."""
+    duration_s: float = 3.0
+    max_learns: int | None = None
+    trouble_s: float = 1.0
+    """Until when it has happened whatever happens to the run, of this list:"""
+    joins: int = 0
+    leaves: int = 0
+    """Clients that say goodbye after a last step that closes every open row."""
+    quits: int = 0
+    """Clients that say goodbye, or are killed, without it."""
+    cuts: int = 0
+    hangs: int = 0
+    pauses: int = 0
+    silent_group: bool = False
+    """The second group of the first session never sends its first step."""
+    evaluators: int = 0
+    stall_s: float = 2.2
+    """Nothing dispatched or learned for so long with healthy sessions around is a deadlock."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is late, lost or invalid: no frame but `cut` may be discarded."""
+        troubles = (self.quits, self.cuts, self.hangs, self.slow, self.invalid_probability)
+        return not (any(troubles) or self.silent_group)
 
 
 def random_plan(seed: int) -> Plan:
@@ -26,9 +72,11 @@ def random_plan(seed: int) -> Plan:
     settings["min_clients"] = draw.randint(1, len(sessions)) if everybody_stays else 1
     settings["feedback_wait_timeout_s"] = SLOW_CLIENT_TIMEOUT_S if slow else 0.8
     settings["close_wait_s"] = draw.choice((0.05, 0.2))
+    target = draw.choice(TARGETS)
     return Plan(
         sessions=sessions,
-        target=draw.choice((7, 20, 33, 50)),
+        target=target,
+        trouble_s=_length_s(sessions, target, 3),
         config=SchedulerConfig(first_step_timeout_s=0.7, **settings),
         mode=draw.choice(MODES),
         slow=slow,
@@ -42,7 +90,7 @@ def random_plan(seed: int) -> Plan:
         silent_group=silent_group,
         evaluators=draw.choice((0, 0, 0, 1)),
         duration_s=4.0,
-        max_learns=5,
+        max_learns=4,
     )
 
 
@@ -50,9 +98,11 @@ def calm_plan(seed: int) -> Plan:
     """A schedule in which nobody is slow, hangs, or goes without a word."""
     draw = random.Random(seed)
     sessions = _sessions(draw)
+    target = draw.choice(TARGETS)
     return Plan(
         sessions=sessions,
-        target=draw.choice((7, 20, 33, 50)),
+        target=target,
+        trouble_s=_length_s(sessions, target, 3),
         config=SchedulerConfig(**dispatch_settings(draw)),
         mode=draw.choice(MODES),
         joins=draw.choice((0, 1, 2)),
@@ -60,7 +110,7 @@ def calm_plan(seed: int) -> Plan:
         pauses=draw.choice((0, 0, 1)),
         evaluators=draw.choice((0, 0, 0, 1)),
         duration_s=4.0,
-        max_learns=5,
+        max_learns=4,
     )
 
 
@@ -73,9 +123,11 @@ def deterministic_plan(seed: int) -> Plan:
     draw = random.Random(seed)
     sessions = _sessions(draw)
     mode = draw.choice(MODES)
+    target = draw.choice(TARGETS)
     return Plan(
         sessions=sessions,
-        target=draw.choice((7, 20, 33)),
+        target=target,
+        trouble_s=_length_s(sessions, target, 3),
         config=SchedulerConfig(
             deterministic=True, min_clients=len(sessions), **dispatch_settings(draw)
         ),
@@ -102,6 +154,12 @@ def dispatch_settings(draw: random.Random) -> dict[str, Any]:
     if kind == "mini":
         return {"mini_infer_batch_size": draw.choice((1, 3, 8, 50))}
     return {}
+
+
+def _length_s(sessions: tuple[tuple[int, ...], ...], target: int, learns: int) -> float:
+    """About how long a run takes in which nothing goes wrong."""
+    rounds = target / sum(map(sum, sessions)) + 1
+    return learns * (rounds * ROUND_S + LEARN_S)
 
 
 def _sessions(draw: random.Random) -> tuple[tuple[int, ...], ...]:

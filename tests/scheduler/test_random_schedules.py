@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from royale_server.scheduler import Dispatch, SchedulerConfig
-from tests.scheduler.plans import calm_plan, deterministic_plan, random_plan
-from tests.scheduler.world import Plan, World
+from tests.scheduler.plans import Plan, calm_plan, deterministic_plan, random_plan
+from tests.scheduler.world import World
 
 SCHEDULES_PER_PART = 225
 PARTS = 8
@@ -35,7 +35,7 @@ def test_no_promise_breaks_whatever_happens_to_a_run(part: int) -> None:
     worlds = run_all({seed: random_plan(seed) for seed in seeds})
     # Not vacuous: most schedules learn to their end, and each kind of trouble occurred.
     learned = sum(len(world.learned) for world in worlds)
-    assert learned > 3 * SCHEDULES_PER_PART
+    assert learned > 3.5 * SCHEDULES_PER_PART
     assert sum(world.timeouts for world in worlds) > 0
     assert sum(world.rests for world in worlds) > 0
     assert sum(world.evaluated_while_closed for world in worlds) > 0
@@ -49,7 +49,7 @@ def test_nothing_but_cut_is_discarded_while_nothing_goes_wrong(part: int) -> Non
     seeds = range(part * CALM_PER_PART, (part + 1) * CALM_PER_PART)
     worlds = run_all({seed: calm_plan(seed) for seed in seeds})
     assert all(world.plan.is_calm for world in worlds)
-    assert sum(len(world.learned) for world in worlds) > 3 * CALM_PER_PART
+    assert sum(len(world.learned) for world in worlds) > 3.9 * CALM_PER_PART
 
 
 @pytest.mark.parametrize("part", range(DETERMINISTIC_PARTS))

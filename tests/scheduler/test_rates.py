@@ -11,7 +11,8 @@ import functools
 import pytest
 
 from royale_server.scheduler import Discard, Dispatch, SchedulerConfig
-from tests.scheduler.world import Plan, World
+from tests.scheduler.plans import Plan
+from tests.scheduler.world import World
 
 SETTINGS = {
     "barrier": {},
@@ -102,8 +103,9 @@ def test_seven_clients_at_5_ms_keep_four_fifths_of_their_rate_beside_one_at_2_s(
 
     seven = at_5_ms(7, {}, 3.0)
     eight = at_5_ms(8, {7: 400.0}, 14.0)
-    straggler = eight.stored_by_client.pop(7, 0)
-    rate_of_the_seven = sum(eight.stored_by_client.values()) / eight.now
+    stored = eight.stored_by_client
+    straggler = stored.pop(7, 0)
+    rate_of_the_seven = sum(stored.values()) / eight.now
     assert rate_of_the_seven >= 0.8 * sum(seven.stored_by_client.values()) / seven.now
     late = eight.scheduler.ledger.given_up[Discard.LATE]
     assert late == eight.scheduler.ledger.discarded_total

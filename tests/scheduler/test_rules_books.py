@@ -25,7 +25,7 @@ from royale_server.scheduler import (
 )
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
 from tests.scheduler.desk import Desk, effects_of
-from tests.scheduler.world import Plan
+from tests.scheduler.plans import Plan
 
 DYNAMIC = {"dispatch": Dispatch.DYNAMIC}
 NO_CELLS = np.zeros(0, np.int64)

@@ -23,7 +23,7 @@ from royale_server.scheduler.collection import Collection
 from royale_server.scheduler.dispatcher import Dispatcher
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
 from tests.scheduler.desk import Desk, effects_of
-from tests.scheduler.world import Plan
+from tests.scheduler.plans import Plan
 
 DYNAMIC = {"dispatch": Dispatch.DYNAMIC}
 

@@ -28,7 +28,8 @@ from royale_server.scheduler.dispatcher import Dispatcher
 from royale_server.scheduler.quorum import Quorum
 from tests.scheduler.clauses import assert_needed, nothing
 from tests.scheduler.desk import Desk
-from tests.scheduler.world import Plan, World
+from tests.scheduler.plans import Plan
+from tests.scheduler.world import World
 
 DYNAMIC = {"dispatch": Dispatch.DYNAMIC}
 

@@ -26,7 +26,7 @@ from royale_server.scheduler import (
 )
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
 from tests.scheduler.desk import Desk
-from tests.scheduler.world import Plan
+from tests.scheduler.plans import Plan
 
 DYNAMIC = {"dispatch": Dispatch.DYNAMIC}
 INFINITE = lambda self, member, now: float("inf")  # noqa: E731

@@ -3,8 +3,7 @@
 Nothing sleeps and nothing is threaded: events lie on a heap, time jumps from one to the next.
 All chance comes from two seeds: ``seed`` decides what clients *do* (episodes, silent rows),
 ``timing_seed`` when messages arrive. The world calls `Scheduler.advance` only after an event
-or at ``wake_at``, as the server does, keeps books of its own and compares them: ``faults``
-lists every broken promise.
+or at ``wake_at``, as the server does, and compares what comes with books of its own.
 """
 
 from __future__ import annotations
@@ -14,15 +13,10 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from royale_server.scheduler import (
     Answer,
-    Bootstrap,
-    Bridge,
     Command,
     Discard,
     EndRun,
@@ -33,117 +27,17 @@ from royale_server.scheduler import (
     Learn,
     Member,
     Notice,
-    Record,
     Request,
     Rested,
     Role,
     Scheduler,
-    SchedulerConfig,
 )
+from tests.scheduler.actors import Client, ClientGroup, closing_request, next_request
+from tests.scheduler.books import Books, Frame, Sent
+from tests.scheduler.plans import Plan
 
 WAKE_LATENESS_S = 1e-6
 MOST_FRUITLESS_WAKES = 1000
-NEW_EPISODE = 2
-"""Observations of an episode are numbered one by one; a new episode skips a number."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """One schedule. Times in seconds of the simulated clock."""
-
-    sessions: tuple[tuple[int, ...], ...] = ((2,), (2,), (2,))
-    target: int = 50
-    config: SchedulerConfig = field(default_factory=SchedulerConfig)
-    mode: str = "same"
-    """same: every row always asks; next: an ended row is silent once; turn: rows ask at random."""
-    slow: dict[int, float] = field(default_factory=dict)
-    """Multiplier of the step time of the session with this index."""
-    step_s: tuple[float, float] = (0.005, 0.02)
-    jitter_s: float = 0.003
-    infer_s: float = 0.0005
-    learn_s: float = 0.05
-    end_probability: float = 0.05
-    invalid_probability: float = 0.0
-    """How often a row's reward or observation is not finite."""
-    duration_s: float = 3.0
-    max_learns: int | None = None
-    joins: int = 0
-    leaves: int = 0
-    """Clients that say goodbye after a last step that closes every open row."""
-    quits: int = 0
-    """Clients that say goodbye, or are killed, without it."""
-    cuts: int = 0
-    hangs: int = 0
-    pauses: int = 0
-    silent_group: bool = False
-    """The second group of the first session never sends its first step."""
-    evaluators: int = 0
-    stall_s: float = 2.2
-    """Nothing dispatched or learned for so long with healthy sessions around is a deadlock."""
-
-    @property
-    def is_calm(self) -> bool:
-        """Nothing is late, lost or invalid: no frame but `cut` may be discarded."""
-        troubles = (self.quits, self.cuts, self.hangs, self.slow, self.invalid_probability)
-        return not (any(troubles) or self.silent_group)
-
-
-@dataclass(slots=True, eq=False)
-class Frame:
-    """What the world knows of a cell."""
-
-    slot: int
-    ordinal: int
-    observation: int
-    version: int
-    is_complete: bool = False
-    ended: bool = False
-    has_value: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Sent:
-    """What a client put into a request: which frames it answers for, what it shows."""
-
-    start: int
-    frames: list[Frame | None]
-    observations: list[int]
-    no_state: int
-    """Rows that settle an action of which this session's server knows nothing."""
-    without_cell: int
-    """Rows that settle an action that was answered without a cell."""
-
-
-@dataclass(slots=True, eq=False)
-class ClientGroup:
-    client: Client
-    index: int
-    size: int
-    chance: random.Random
-    group: Group
-    number: int = 0
-    is_open: list[bool] = field(default_factory=list)
-    """Rows with an action that is still being carried out."""
-    is_unknown: list[bool] = field(default_factory=list)
-    """Rows whose open action this session's server knows nothing of."""
-    is_resetting: list[bool] = field(default_factory=list)
-    is_tainted: list[bool] = field(default_factory=list)
-    frames: list[Frame | None] = field(default_factory=list)
-    observations: list[int] = field(default_factory=list)
-    owes_answer: bool = False
-    is_done: bool = False
-
-
-@dataclass(eq=False)
-class Client:
-    index: int
-    sizes: tuple[int, ...]
-    role: Role
-    member: Member
-    groups: list[ClientGroup] = field(default_factory=list)
-    is_gone: bool = False
-    is_leaving: bool = False
-    hung_until: float = 0.0
 
 
 class World:
@@ -167,12 +61,10 @@ class World:
         self.learned: list[list[tuple[str, int]]] = []
         """For each learn step the frames as (client slot name, ordinal), in cell order."""
         self.learned_at: list[float] = []
-        self.stored_by_client: Counter[int] = Counter()
+        self.books = Books(self.scheduler.ledger, self.fault)
         self.notices: list[Notice] = []
         self.ended_run: str | None = None
         self.max_slots_in_use = 0
-        self.max_in_storage = 0
-        self.evaluated_rows = 0
         self.evaluated_while_closed = 0
         self.timeouts = 0
         self.rests = 0
@@ -188,12 +80,6 @@ class World:
         self._by_group: dict[Group, ClientGroup] = {}
         self._slot_names: list[str] = []
         self._slot_client: list[int] = []
-        self._cells: dict[int, Frame] = {}
-        self._inferred_frames = 0
-        self._stored_frames = 0
-        self._given_up_frames = 0
-        self._no_state_frames = 0
-        self._without_cell_frames = 0
         self._is_out: dict[str, bool] = {}
 
     # --- the clock ---------------------------------------------------------------------
@@ -217,7 +103,7 @@ class World:
         )
         for happening, times in happenings:
             for _ in range(times):
-                self.at(min(plan.duration_s, 3.0) * (0.05 + 0.6 * self.timing.random()), happening)
+                self.at(plan.trouble_s * (0.05 + 0.95 * self.timing.random()), happening)
         self.at(0.1, self._watch)
         self._advance()
         events = self._events
@@ -255,6 +141,14 @@ class World:
                 waiting = group.waiting
                 if waiting is not None and self.now - waiting.received_at > self.plan.stall_s:
                     self.fault(f"group {client.index}.{group.index} starves")
+
+    @property
+    def stored_by_client(self) -> Counter[int]:
+        """Frames stored, by the client's place in the plan."""
+        stored: Counter[int] = Counter()
+        for slot, count in self.books.stored_by_slot.items():
+            stored[self._slot_client[slot]] += count
+        return stored
 
     def fault(self, text: str) -> None:
         self.faults.append(f"t={self.now:.4f}: {text}")
@@ -300,57 +194,15 @@ class World:
             case Rested():
                 self._rested()
 
-    def _apply(self, effects: Sequence[Any]) -> None:
-        for effect in effects:
-            match effect:
-                case Record():
-                    self._record(effect)
-                case Bridge(cells=cells, successors=successors):
-                    for cell, successor in zip(cells.tolist(), successors.tolist(), strict=True):
-                        after = self._cells[successor]
-                        if after.is_complete:
-                            self.fault("bridged to a frame that is complete")
-                        self._value(cell, after.slot, after.observation)
-                case Bootstrap(request=request, rows=rows, cells=cells):
-                    sent: Sent = request.payload
-                    for row, cell in zip(rows.tolist(), cells.tolist(), strict=True):
-                        shown = sent.observations[row]
-                        self._value(cell, sent.start + row, shown)
-
-    def _record(self, record: Record) -> None:
-        sent: Sent = record.request.payload
-        ended = record.request.ended.tolist()
-        rows, cells = record.rows.tolist(), record.cells.tolist()
-        for row, cell, finished in zip(rows, cells, record.finished.tolist(), strict=True):
-            frame = self._cells[cell]
-            if frame is not sent.frames[row]:
-                self.fault(f"an outcome of slot {sent.start + row} went to another frame")
-            if frame.is_complete:
-                self.fault(f"frame {frame.slot}/{frame.ordinal} stored twice")
-            if finished:
-                frame.is_complete = True
-                frame.ended = ended[row]
-                self._stored_frames += 1
-                self.stored_by_client[self._slot_client[frame.slot]] += 1
-
-    def _value(self, cell: int, slot: int, observation: int) -> None:
-        """A frame gets the value of an observation as its successor's."""
-        frame = self._cells.get(cell)
-        if frame is None:
-            self.fault(f"a value for cell {cell}, which holds no frame")
-            return
-        if not frame.is_complete or frame.ended:
-            self.fault(f"frame {frame.slot}/{frame.ordinal} needs no successor value")
-        if frame.slot != slot or frame.observation + 1 != observation:
-            self.fault(f"frame {frame.slot}/{frame.ordinal} got the value of another observation")
-        frame.has_value = True
-
     def _infer(self, batch: Infer) -> None:
         if self._is_busy or self._is_rested:
             self.fault("inference while learning, inferring or at rest")
-        self._apply(batch.effects)
+        self.books.apply(batch.effects)
         self._check_batch(batch)
-        frames = self._reserve(batch)
+        frames = self.books.reserve(batch)
+        ledger = self.scheduler.ledger
+        if ledger.num_complete + ledger.num_reserved >= self.plan.target + self.max_slots_in_use:
+            self.fault(f"{ledger.num_complete} + {ledger.num_reserved} frames in storage")
         self._last_progress = self.now
         self._is_busy = True
         self.at(self.plan.infer_s, self._inferred, batch, frames)
@@ -368,48 +220,11 @@ class World:
             if item.learner.tolist() != expected:
                 self.fault("a cell for a row that is not to be trained on, or none for one that is")
         if batch.evaluation:
-            self.evaluated_rows += rows
             self.evaluated_while_closed += not self.scheduler.is_open
         ledger = self.scheduler.ledger
         before = ledger.num_complete + ledger.num_reserved - len(batch.cells)
         if len(batch.cells) and before >= self.plan.target:
             self.fault(f"learner rows inferred while closed ({before} of {self.plan.target})")
-
-    def _reserve(self, batch: Infer) -> list[list[Frame | None]]:
-        ledger = self.scheduler.ledger
-        made: list[list[Frame | None]] = []
-        pairs = zip(
-            batch.cells.tolist(), batch.cell_slots.tolist(), batch.ordinals.tolist(), strict=True
-        )
-        for item in batch.items:
-            sent: Sent = item.request.payload
-            row_frames: list[Frame | None] = []
-            for row, learner in zip(item.rows.tolist(), item.learner.tolist(), strict=True):
-                if not learner:
-                    row_frames.append(None)
-                    continue
-                cell, slot, ordinal = next(pairs)
-                if slot != sent.start + row:
-                    self.fault("cells and rows of a batch are out of step")
-                frame = Frame(slot, ordinal, sent.observations[row], ledger.version)
-                self._forget(cell)
-                self._cells[cell] = frame
-                self._inferred_frames += 1
-                row_frames.append(frame)
-            made.append(row_frames)
-        in_storage = ledger.num_complete + ledger.num_reserved
-        self.max_in_storage = max(self.max_in_storage, in_storage)
-        if in_storage >= self.plan.target + self.max_slots_in_use:
-            self.fault(f"{in_storage} frames in storage")
-        return made
-
-    def _forget(self, cell: int) -> None:
-        """A cell is used anew: its frame must have been given up."""
-        old = self._cells.pop(cell, None)
-        if old is not None:
-            self._given_up_frames += 1
-            if old.is_complete:
-                self.fault(f"frame {old.slot}/{old.ordinal} overwritten before it was learned from")
 
     def _inferred(self, batch: Infer, frames: list[list[Frame | None]]) -> None:
         self._is_busy = False
@@ -421,50 +236,15 @@ class World:
     def _learn(self, command: Learn) -> None:
         if self._is_busy or self._is_rested:
             self.fault("learning while learning, inferring or at rest")
-        self._apply(command.effects)
-        self._check_books()
-        cells = command.cells.tolist()
-        if len(cells) < self.plan.target:
-            self.fault(f"learning from {len(cells)} of {self.plan.target} frames")
-        if cells != sorted(c for c, frame in self._cells.items() if frame.is_complete):
-            self.fault("learning from other cells than the complete ones")
-        frames = [self._cells[cell] for cell in cells]
-        self._check_frames(frames)
+        self.books.apply(command.effects)
+        frames = self.books.learn(command.cells.tolist())
+        if len(frames) < self.plan.target:
+            self.fault(f"learning from {len(frames)} of {self.plan.target} frames")
         self.learned.append([(self._slot_names[f.slot], f.ordinal) for f in frames])
         self.learned_at.append(self.now)
-        self._cells.clear()
         self._last_progress = self.now
         self._is_busy = True
         self.at(self.plan.learn_s, self._learned)
-
-    def _check_books(self) -> None:
-        ledger = self.scheduler.ledger
-        if ledger.num_reserved:
-            self.fault(f"learning with {ledger.num_reserved} cells reserved")
-        if ledger.conservation_error:
-            self.fault(f"{ledger.conservation_error} frames unaccounted for")
-        self._given_up_frames += sum(not frame.is_complete for frame in self._cells.values())
-        books = (
-            (ledger.reserved_total, self._inferred_frames, "reserved"),
-            (ledger.stored_total, self._stored_frames, "stored"),
-            (ledger.discarded_total, self._given_up_frames, "given up"),
-            (ledger.no_state_total, self._no_state_frames, "without state"),
-            (ledger.without_cell_total, self._without_cell_frames, "without cell"),
-        )
-        for got, expected, what in books:
-            if got != expected:
-                self.fault(f"{got} frames {what}, the world counted {expected}")
-
-    def _check_frames(self, frames: Sequence[Frame]) -> None:
-        shown = {(frame.slot, frame.ordinal): frame.observation for frame in frames}
-        version = self.scheduler.ledger.version
-        for frame in frames:
-            if frame.version != version:
-                self.fault(f"learning version {version} from a frame of {frame.version}")
-            follower = shown.get((frame.slot, frame.ordinal + 1))
-            is_followed = follower == frame.observation + 1
-            if not (is_followed or frame.ended or frame.has_value):
-                self.fault(f"frame {frame.slot}/{frame.ordinal} has no successor value")
 
     def _learned(self) -> None:
         self._is_busy = False
@@ -605,75 +385,10 @@ class World:
         if client.hung_until > self.now:
             self.at(client.hung_until - self.now, self._step, cg)
             return
-        request = self._closing_request(cg) if client.is_leaving else self._request(cg)
+        make = closing_request if client.is_leaving else next_request
+        request = make(cg, self.plan)
         cg.owes_answer = True
         self.at(self.timing.random() * self.plan.jitter_s, self._arrive, cg, request)
-
-    def _request(self, cg: ClientGroup) -> Request:
-        """What the environments show after the last actions."""
-        has_feedback = cg.number > 0 or any(cg.is_open)
-        rows = [self._row(cg, row, first=cg.number == 0) for row in range(cg.size)]
-        return self._made(cg, [a for a, _ in rows], [e for _, e in rows], has_feedback)
-
-    def _closing_request(self, cg: ClientGroup) -> Request:
-        """The last step before goodbye: every open row truncated, nobody asks."""
-        return self._made(cg, [False] * cg.size, list(cg.is_open), cg.number > 0 or any(cg.is_open))
-
-    def _row(self, cg: ClientGroup, row: int, *, first: bool) -> tuple[bool, bool]:
-        """Whether the row asks, and whether its episode ended."""
-        plan, chance = self.plan, cg.chance
-        if cg.is_resetting[row]:
-            cg.is_resetting[row] = False
-            return True, False
-        if not cg.is_open[row]:
-            is_out = plan.mode == "turn" and first and chance.random() < 0.3
-            return not is_out, False
-        ended = chance.random() < plan.end_probability
-        if plan.mode == "next" and ended:
-            cg.is_resetting[row] = True
-            return False, True
-        if plan.mode == "turn" and not ended:
-            return chance.random() < 0.5, False
-        return True, ended
-
-    def _made(
-        self, cg: ClientGroup, asks: list[bool], ended: list[bool], has_feedback: bool
-    ) -> Request:
-        bad_feedback, bad_observation = self._nonfinite(cg, asks, ended)
-        sent = Sent(cg.group.start, list(cg.frames), [], 0, 0)
-        for row in range(cg.size):
-            if cg.is_open[row] and (asks[row] or ended[row]):
-                sent.no_state += cg.is_unknown[row]
-                sent.without_cell += cg.frames[row] is None and not cg.is_unknown[row]
-                cg.is_open[row] = cg.is_unknown[row] = False
-                cg.frames[row] = None
-            if asks[row]:
-                cg.observations[row] += NEW_EPISODE if ended[row] or not cg.number else 1
-            elif ended[row]:
-                cg.observations[row] += 1
-        sent.observations = list(cg.observations)
-        cg.number += 1
-        request = Request(
-            number=cg.number,
-            asks=np.array(asks),
-            ended=np.array(ended),
-            has_feedback=has_feedback,
-            payload=sent,
-        )
-        if any(bad_feedback) or any(bad_observation):
-            request.invalid_feedback = np.array(bad_feedback)
-            request.invalid_observation = np.array(bad_observation)
-        return request
-
-    def _nonfinite(
-        self, cg: ClientGroup, asks: list[bool], ended: list[bool]
-    ) -> tuple[list[bool], list[bool]]:
-        often = self.plan.invalid_probability
-        feedback = [
-            bool(often) and is_open and cg.chance.random() < often for is_open in cg.is_open
-        ]
-        observation = [bool(often) and ask and cg.chance.random() < often for ask in asks]
-        return feedback, observation
 
     def _arrive(self, cg: ClientGroup, request: Request) -> None:
         if cg.client.is_gone:
@@ -690,8 +405,7 @@ class World:
         if cg.client.role is Role.EVAL:
             return
         sent: Sent = request.payload
-        self._no_state_frames += sent.no_state
-        self._without_cell_frames += sent.without_cell
+        self.books.arrived(sent)
         feedback, observation = request.invalid_feedback, request.invalid_observation
         for row in range(cg.size):
             bad_feedback = feedback is not None and bool(feedback[row])

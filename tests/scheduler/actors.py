@@ -1,0 +1,115 @@
+"""Simulated clients: rows that act, end, fall silent, and the requests that tell of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from royale_server.scheduler import Group, Member, Request, Role
+from tests.scheduler.books import Frame, Sent
+from tests.scheduler.plans import Plan
+
+NEW_EPISODE = 2
+"""Observations of an episode are numbered one by one; a new episode skips a number."""
+
+
+@dataclass(slots=True, eq=False)
+class ClientGroup:
+    client: Client
+    index: int
+    size: int
+    chance: random.Random
+    group: Group
+    number: int = 0
+    is_open: list[bool] = field(default_factory=list)
+    """Rows with an action that is still being carried out."""
+    is_unknown: list[bool] = field(default_factory=list)
+    """Rows whose open action this session's server knows nothing of."""
+    is_resetting: list[bool] = field(default_factory=list)
+    is_tainted: list[bool] = field(default_factory=list)
+    frames: list[Frame | None] = field(default_factory=list)
+    observations: list[int] = field(default_factory=list)
+    owes_answer: bool = False
+    is_done: bool = False
+
+
+@dataclass(eq=False)
+class Client:
+    index: int
+    sizes: tuple[int, ...]
+    role: Role
+    member: Member
+    groups: list[ClientGroup] = field(default_factory=list)
+    is_gone: bool = False
+    is_leaving: bool = False
+    hung_until: float = 0.0
+
+
+def next_request(cg: ClientGroup, plan: Plan) -> Request:
+    """What the environments show after the last actions."""
+    has_feedback = cg.number > 0 or any(cg.is_open)
+    rows = [_row(cg, row, plan) for row in range(cg.size)]
+    return _made(cg, plan, [a for a, _ in rows], [e for _, e in rows], has_feedback)
+
+
+def closing_request(cg: ClientGroup, plan: Plan) -> Request:
+    """The last step before goodbye: every open row truncated, nobody asks."""
+    has_feedback = cg.number > 0 or any(cg.is_open)
+    return _made(cg, plan, [False] * cg.size, list(cg.is_open), has_feedback)
+
+
+def _row(cg: ClientGroup, row: int, plan: Plan) -> tuple[bool, bool]:
+    """Whether the row asks, and whether its episode ended."""
+    chance = cg.chance
+    if cg.is_resetting[row]:
+        cg.is_resetting[row] = False
+        return True, False
+    if not cg.is_open[row]:
+        is_out = plan.mode == "turn" and cg.number == 0 and chance.random() < 0.3
+        return not is_out, False
+    ended = chance.random() < plan.end_probability
+    if plan.mode == "next" and ended:
+        cg.is_resetting[row] = True
+        return False, True
+    if plan.mode == "turn" and not ended:
+        return chance.random() < 0.5, False
+    return True, ended
+
+
+def _made(
+    cg: ClientGroup, plan: Plan, asks: list[bool], ended: list[bool], has_feedback: bool
+) -> Request:
+    bad_feedback, bad_observation = _nonfinite(cg, plan, asks)
+    sent = Sent(cg.group.start, list(cg.frames), [], 0, 0)
+    for row in range(cg.size):
+        if cg.is_open[row] and (asks[row] or ended[row]):
+            sent.no_state += cg.is_unknown[row]
+            sent.without_cell += cg.frames[row] is None and not cg.is_unknown[row]
+            cg.is_open[row] = cg.is_unknown[row] = False
+            cg.frames[row] = None
+        if asks[row]:
+            cg.observations[row] += NEW_EPISODE if ended[row] or not cg.number else 1
+        elif ended[row]:
+            cg.observations[row] += 1
+    sent.observations = list(cg.observations)
+    cg.number += 1
+    request = Request(
+        number=cg.number,
+        asks=np.array(asks),
+        ended=np.array(ended),
+        has_feedback=has_feedback,
+        payload=sent,
+    )
+    if any(bad_feedback) or any(bad_observation):
+        request.invalid_feedback = np.array(bad_feedback)
+        request.invalid_observation = np.array(bad_observation)
+    return request
+
+
+def _nonfinite(cg: ClientGroup, plan: Plan, asks: list[bool]) -> tuple[list[bool], list[bool]]:
+    often = plan.invalid_probability
+    feedback = [bool(often) and is_open and cg.chance.random() < often for is_open in cg.is_open]
+    observation = [bool(often) and ask and cg.chance.random() < often for ask in asks]
+    return feedback, observation
