@@ -73,6 +73,14 @@ class Turn:
             env_time_s=env_time_s,
         )
 
+    def already_reported(self) -> Turn:
+        """Return this turn as it may be sent again: its episodes were told once already.
+
+        A server that lost the session has recorded them; one that never got them loses a record,
+        which is better than counting an episode twice.
+        """
+        return replace(self, episodes=()) if self.episodes else self
+
     def without_outcome(self) -> Turn:
         """Return what this turn asks, as the first request of another run."""
         return replace(

@@ -248,11 +248,13 @@ class _Conversation:
         )
         first = 0
         for group, driver in enumerate(loop._drivers):
-            if loop._owed[group] is None:
+            owed = loop._owed[group]
+            if owed is None:
                 slots = slice(first, first + driver.num_slots)
-                loop._owed[group] = driver.reset(_seeds(welcome, loop._seed, slots))
+                owed = driver.reset(_seeds(welcome, loop._seed, slots))
             first += driver.num_slots
-            self._send(group, loop._owed[group])
+            loop._owed[group] = owed
+            self._send(group, owed)
 
     def _act(self, answer: Answered) -> None:
         """Carry out the actions of one group and send what came of it."""
@@ -276,6 +278,8 @@ class _Conversation:
             return
         self._sent_s[group] = self._loop._clock()
         send_turn(self._session, self._transport, group, turn)
+        if self._loop._owed[group] is turn:
+            self._loop._owed[group] = turn.already_reported()
 
     def _is_leaving(self) -> bool:
         """Decide, once and for all, whether it is time to go."""

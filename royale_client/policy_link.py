@@ -116,6 +116,7 @@ class PolicyLink:
                     raise
                 logger.warning("%s Connecting again.", error)
                 self._reopen(error)
+                turn = turn.already_reported()
             except ServerStoppedError as error:
                 if not self._patience.for_ever:
                     self._end(error)
@@ -309,11 +310,13 @@ class _Opening:
                 match event:
                     case Welcomed():
                         return _Session(transport, protocol)
+                    case ServerBusy():  # alive, and waiting for other clients
+                        deadline_s = time.monotonic() + _WELCOME_S
                     case Faulted(fault=fault):
                         raise ServerFaultError(fault)
                     case Stopped(stop=stop):
                         raise ConnectionLostError(f"the server is stopping ({stop.reason})")
-        raise ConnectionLostError("the server did not answer the hello", retry=False)
+        raise ConnectionLostError(f"the server was silent for {_WELCOME_S:.0f} s after the hello")
 
 
 def _raise_last_words(session: _Session) -> None:
