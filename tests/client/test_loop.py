@@ -205,6 +205,27 @@ def test_lost_connection_keeps_what_the_group_owes_and_sends_it_again():
     assert second.steps[1].rewards.tolist() == [31.0]
 
 
+def test_an_episode_is_told_once_even_if_its_turn_is_sent_twice():
+    """Episodes of two steps: the third message ends one, and the connection breaks before the answer."""
+    first, second = FakeServer(), FakeServer(stop_after(2))
+    transport = ServerTransport(first)
+    loop = make_loop([(2,)])
+
+    def cut(server, step):
+        transport.is_lost = len(server.steps) == 3
+        return [] if transport.is_lost else [server.answer(step)]
+
+    first._rule = cut
+    with pytest.raises(ConnectionLostError):
+        loop.converse(transport)
+    loop.converse(ServerTransport(second))
+
+    assert [len(step.episodes) for step in first.steps] == [0, 0, 1]
+    again = second.steps[0]
+    assert again.terminated.tolist() == [True]
+    assert again.episodes == ()
+
+
 def test_next_run_begins_with_fresh_episodes():
     loop = make_loop([(9,)])
     loop.converse(ServerTransport(FakeServer(stop_after(4))))
