@@ -229,7 +229,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "close_wait": (0, float("inf")),
         "first_step_timeout": (0.001, float("inf")),
         "feedback_wait_timeout": (0.001, float("inf")),
-        "inline_num_envs": (1, config.max_slots),
+        "inline_num_envs": (1, float("inf") if config.inline is None else config.max_slots),
     }
     problems = []
     for name, (low, high) in ranges.items():

@@ -120,6 +120,11 @@ def test_a_setting_that_would_be_ignored_is_refused(changes, about):
     assert [problem.partition(":")[0] for problem in problems(**changes)] == [about]
 
 
+def test_few_slots_are_enough_for_clients_whatever_inline_would_take():
+    assert config(max_slots=2).max_slots == 2
+    assert problems(inline="CartPole-v1", max_slots=2)[0].startswith("inline_num_envs: got 8")
+
+
 def test_inline_keyword_arguments_are_a_json_object():
     settings = config(inline="CartPole-v1", inline_env_kwargs='{"gravity": 5.0}')
     assert settings.inline_kwargs == {"gravity": 5.0}
