@@ -191,11 +191,12 @@ class Zygote:
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
         clean = {k: v for k, v in os.environ.items() if not k.startswith("ROYALE_")}
-        # Python's own path would hide a module missing from a package.
+        # Clients start processes of their own, in a directory that is not the checkout.
+        clean |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, zygote.__file__, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env={**clean, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env=clean,
             start_new_session=True,
         )
         theirs.close()

@@ -103,7 +103,7 @@ def import_everything() -> None:
 
 def main() -> int:
     """Serve; in a fork, run its command and return its exit code."""
-    sys.path.insert(0, str(ROOT))
+    sys.path[0] = str(ROOT)
     import_everything()
     import royale_client.cli
     import royale_server.cli

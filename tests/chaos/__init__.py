@@ -1,0 +1,1 @@
+"""Runs that are disturbed or loaded for minutes: stragglers, kills, floods, long learn steps."""

@@ -1,0 +1,1 @@
+"""Runs that must learn: a return bar, fixed seeds, minutes each."""
