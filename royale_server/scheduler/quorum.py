@@ -1,8 +1,8 @@
 """Who is on time. Knows turns and times, nothing of frames or requests.
 
 A turn of a group runs from its answer to its next request. It is late once longer than
-``patience`` times the running median turn of the *other* groups; three late turns running
-and the group leaves the quorum, three on time and it returns.
+``patience`` times the running median turn of the *other* sessions' groups; three late turns
+running and the group leaves the quorum, three on time and it returns.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -19,10 +20,11 @@ TURNS_TO_CHANGE = 3
 K = TypeVar("K")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Punctuality:
     """The turns of one group, in seconds."""
 
+    session: Hashable
     turns: deque[float] = field(default_factory=lambda: deque(maxlen=TURNS_KEPT))
     median: float | None = None
     in_quorum: bool = True
@@ -42,17 +44,25 @@ class Quorum(Generic[K]):
         self._patience = patience
         self._floor_s = floor_s
         self._groups: dict[K, Punctuality] = {}
+        self._sessions: dict[Hashable, list[Punctuality]] = {}
         self._medians: list[float] = []  # of all groups, sorted: the others' median in O(1)
 
-    def enter(self, group: K) -> None:
-        """Count a group in from its first step on."""
-        self._groups[group] = Punctuality()
+    def enter(self, group: K, session: Hashable) -> None:
+        """Count a group of a session in from its first step on."""
+        record = Punctuality(session)
+        self._groups[group] = record
+        self._sessions.setdefault(session, []).append(record)
 
     def leave(self, group: K) -> None:
         """Forget a group that is gone."""
         record = self._groups.pop(group, None)
-        if record is not None and record.median is not None:
+        if record is None:
+            return
+        if record.median is not None:
             self._forget_median(record.median)
+        self._sessions[record.session].remove(record)
+        if not self._sessions[record.session]:
+            del self._sessions[record.session]
 
     def __contains__(self, group: K) -> bool:
         record = self._groups.get(group)
@@ -61,14 +71,15 @@ class Quorum(Generic[K]):
     def patience_s(self, group: K) -> float:
         """How long a turn of this group may last, in seconds; infinite without others.
 
-        The others' median is the median of their own medians: one number a group, so
-        that a fast group's many turns do not outvote the rest. Others that have not ended a
-        turn yet are not made to wait for one whose first turn never ends.
+        The others' median is the median of their own medians: one number a group, so that a
+        fast group's many turns do not outvote the rest. A client's own second group is no
+        other: it runs on the same machine and would vouch for its twin. Others that have not
+        ended a turn yet are not made to wait for one whose first turn never ends.
         """
-        record = self._groups.get(group)
-        if len(self._groups) == (record is not None):
+        own = self._sessions[self._groups[group].session]
+        if len(self._groups) == len(own):
             return math.inf
-        middle = self._median_without(None if record is None else record.median)
+        middle = self._median_without([r.median for r in own if r.median is not None])
         return self._floor_s if middle is None else max(self._floor_s, self._patience * middle)
 
     def turn_ended(self, group: K, duration_s: float) -> bool | None:
@@ -98,15 +109,17 @@ class Quorum(Generic[K]):
     def _forget_median(self, value: float) -> None:
         del self._medians[bisect.bisect_left(self._medians, value)]
 
-    def _median_without(self, own: float | None) -> float | None:
-        """Median of all groups' medians but one occurrence of ``own``; the lower of two middles.
+    def _median_without(self, own: list[float]) -> float | None:
+        """Median of all groups' medians but these; of two middle ones the lower.
 
-        The mean of two middles would let one slow group vouch for another: a slow client's
-        two groups beside one fast one would never be late.
+        The mean of the two would let one slow client vouch for another beside one fast one.
         """
-        count = len(self._medians) - (own is not None)
+        count = len(self._medians) - len(own)
         if count <= 0:
             return None
-        skip = math.inf if own is None else bisect.bisect_left(self._medians, own)
         middle = (count - 1) // 2
-        return self._medians[middle + (middle >= skip)]
+        skipped = -1
+        for value in sorted(own):
+            skipped = bisect.bisect_left(self._medians, value, skipped + 1)
+            middle += middle >= skipped
+        return self._medians[middle]

@@ -254,7 +254,7 @@ class Scheduler:
         if not group.entered:
             group.entered = True
             if group.member.role is Role.TRAIN:
-                self._quorum.enter(group)
+                self._quorum.enter(group, group.member)
             return
         assert group.owes_since is not None, "a request came while one was unanswered"
         duration_s = now - group.owes_since

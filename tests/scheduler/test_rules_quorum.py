@@ -62,7 +62,7 @@ def test_a_client_is_waited_for_from_its_first_step_on_and_not_from_its_hello(
     def entering(self: Scheduler, *args: object, **kwargs: object) -> Member:
         member = join(self, *args, **kwargs)
         for group in member.groups:
-            self._quorum.enter(group)
+            self._quorum.enter(group, member)
         return member
 
     assert_needed(check, monkeypatch, (Scheduler, "join", entering))
