@@ -238,17 +238,18 @@ class _Alarm:
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self._loop = loop
         self._wake = wake
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0
 
     def set(self, at: float) -> None:
         """Wake at ``at`` (monotonic seconds) unless a timer is due before."""
-        delay = max(0.0, at - time.monotonic())
-        due = self._loop.time() + delay
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._due <= at:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._ring)
+        # uvloop's handles do not always know when they are due.
+        self._due = at
+        self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._ring)
 
     def _ring(self) -> None:
         self._timer = None
