@@ -163,7 +163,8 @@ class WebSocketServer:
         given = request.headers.get("Authorization", "")
         if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             return None
-        logger.warning("client at %s: token missing or wrong", connection.remote_address)
+        host, port = connection.remote_address[:2]
+        logger.warning("client at %s:%s: token missing or wrong", host, port)
         text = "This server wants a token: set ROYALE_TOKEN or --token-file on the client.\n"
         return connection.respond(http.HTTPStatus.UNAUTHORIZED, text)
 
@@ -194,6 +195,8 @@ class WebSocketServer:
 
 def _without_traceback(record: logging.LogRecord) -> bool:
     """Say what a peer did wrong in one line: a stranger's bytes are no error of ours."""
+    if record.getMessage() == "opening handshake failed":
+        return False  # `ObservedConnection` says so, whatever the release of the library
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         cause = error.__cause__ or error
