@@ -32,7 +32,7 @@ VALUE = "value"
 """The step-state entry that holds V(s); policies without one get no bootstraps."""
 
 VALUES_BATCH = 512
-"""Final observations collected before their values are computed; bounds the memory they hold."""
+"""Observations valued in one forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,6 @@ class Engine:
         self._keys = np.zeros(0, np.uint64)
         self._has_values = VALUE in storage.step_state
         self._unvalued: list[tuple[IntArray, Arrays]] = []
-        self._num_unvalued = 0
 
     def add_slots(self, keys: npt.NDArray[np.uint64]) -> None:
         """Take the noise keys of new slots, in the order the ledger numbered them."""
@@ -242,24 +241,28 @@ class Engine:
             self._value_later(cells[cut_off], step.final_observations, places)
 
     def _value_later(self, cells: IntArray, observations: Arrays, places: IntArray) -> None:
-        """Keep copies of these observations until their values are computed, in batches."""
+        """Keep copies of these observations until the learn step computes their values."""
         if not self._has_values:
             return
         self._unvalued.append((cells, tuple(leaf[places] for leaf in observations)))
-        self._num_unvalued += len(cells)
-        if self._num_unvalued >= VALUES_BATCH:
-            self._compute_values()
 
     def _compute_values(self) -> None:
-        """Value the waiting observations, by the version that collected (it has not changed)."""
+        """Value the waiting observations, by the version that collected (it has not changed).
+
+        In order of their cells and in blocks of one size: matrix products round by the shape of
+        the batch, and the same frames must get the same values however their messages came.
+        """
         if not self._unvalued:
             return
         cells = np.concatenate([cells for cells, _ in self._unvalued])
         columns = zip(*(leaves for _, leaves in self._unvalued), strict=True)
-        values = self.policy.values(tuple(np.concatenate(leaves) for leaves in columns))
-        self.storage.set_bootstrap(cells, values)
+        observations = [np.concatenate(leaves) for leaves in columns]
         self._unvalued.clear()
-        self._num_unvalued = 0
+        order = np.argsort(cells, kind="stable")
+        for start in range(0, len(order), VALUES_BATCH):
+            block = order[start : start + VALUES_BATCH]
+            values = self.policy.values(tuple(leaf[block] for leaf in observations))
+            self.storage.set_bootstrap(cells[block], values)
 
 
 def _joined(parts: Sequence[Array]) -> Array:
