@@ -140,9 +140,11 @@ class WaitingNote:
 
     def __init__(self) -> None:
         self._last_s = -np.inf
+        self._heard_s = -np.inf
 
     def busy(self, busy: Busy, now_s: float) -> str | None:
         """Return what the server said about itself, or None if something was said just now."""
+        self._heard_s = now_s
         phase = _PHASES.get(busy.phase, busy.phase)
         expected = "" if busy.expected_s is None else f", about {busy.expected_s:.0f} s to go"
         waiting_for = f", for {busy.waiting_for}" if busy.waiting_for else ""
@@ -155,7 +157,7 @@ class WaitingNote:
             now_s: Monotonic time.
             asked_s: When the oldest open request was sent; 0 if none was.
         """
-        if not asked_s or now_s - asked_s < _SILENCE_S:
+        if not asked_s or now_s - max(asked_s, self._heard_s) < _SILENCE_S:
             return None
         return self._spaced(now_s, f"no answer since {now_s - asked_s:.0f} s")
 

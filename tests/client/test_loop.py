@@ -10,8 +10,10 @@ from royale_client.driver_gymnasium import GymnasiumDriver
 from royale_client.envs.dummy import DummyConfig, DummyDriver
 from royale_client.hello import make_hello
 from royale_client.loop import Ending, EnvLoop, ServerFaultError
+from royale_client.timing import WaitingNote
 from royale_client.transport import ConnectionLostError, MemoryTransport
 from royale_client.wire.errors import ProtocolError
+from royale_client.wire.messages import Busy
 from tests.client.fake_server import FakeServer, ServerTransport
 from tests.client.fakes import counting_vector_env
 
@@ -392,3 +394,14 @@ def test_fault_that_came_during_an_environment_step_is_read_although_the_connect
 
     with pytest.raises(ServerFaultError, match="too slow"):
         make_loop().converse(transport)
+
+
+def test_server_that_says_why_it_keeps_the_client_waiting_is_not_called_silent():
+    note = WaitingNote()
+    busy = Busy(phase="learn", since_s=9.0, expected_s=None, waiting_for="")
+    asked_s = 100.0
+
+    assert note.busy(busy, now_s=109.0) == "learning since 9 s"
+    # Ten seconds after the request, one second after the server's word; and ten seconds after that.
+    assert note.silence(115.0, asked_s) is None
+    assert note.silence(119.0, asked_s) == "no answer since 19 s"
