@@ -5,22 +5,21 @@ from __future__ import annotations
 import signal
 import socket
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from checkpoints import load
 from tests.system import records
-from tests.system.processes import CARTPOLE, Processes, Server
+from tests.system.processes import CARTPOLE, Processes, Program, Server
 
 EXIT_LIMIT_S = 10.0
 NAMED = ("--exp-name", "run")
 QUICK = (*NAMED, "--algo.frames-per-iteration", 128, "--algo.num-epochs", 1)
-# One frame a gradient step: about 2,000 steps, a second or more, between two looks at the abort.
-SLOW_LEARNING = (
-    *(*NAMED, "--algo.frames-per-iteration", 1024, "--algo.num-epochs", 2),
-    *("--algo.minibatch-size", 1),
-)
+HELD = ("--plugin", Path(__file__).with_name("held.py"))
+HELD_PAIR = ("mlp-policy", "default", "held", "default")
 UPDATING = "; updating$"
 SLOW_ENV = ("gym", "--env-id", "tests.system.envs:Slow-v0")
 
@@ -39,19 +38,45 @@ def assert_told_and_gone(clients, reason):
         client.wait_for(rf"the server stopped \({reason}")
 
 
-def resume_and_read(processes: Processes, step: int) -> list[dict]:
-    """Resume, train one more iteration, and return the rows of the new attempt."""
-    server, clients = start(processes, *QUICK, "--resume", "--until-timesteps", step + 1, clients=1)
-    assert server.wait() == 0
-    assert clients[0].wait() == 0
-    (resumed,) = records.events(server.run, "resumed")
-    assert resumed["step"] == step
-    return [row for row in records.metrics(server.run) if row["attempt"] == 2]
+@dataclass(frozen=True)
+class HeldRun:
+    """A run in the midst of its second learn step, which ends when the gate is there."""
+
+    server: Server
+    client: Program
+    gate: Path
+
+    def resume(self, processes: Processes, step: int) -> dict[str, Any]:
+        """Resume the run, let it learn once more, and return the row of that."""
+        self.gate.touch()
+        environment = {"HELD_UNTIL": str(self.gate)}
+        until = ("--resume", "--until-timesteps", step + 1)
+        server = processes.server(*QUICK, *HELD, *until, pair=HELD_PAIR, environment=environment)
+        client = processes.client(server, *CARTPOLE, "--num-envs", 4)
+        assert (server.wait(), client.wait()) == (0, 0)
+        (resumed,) = records.events(server.run, "resumed")
+        assert resumed["step"] == step
+        (row,) = [row for row in records.metrics(server.run) if row["attempt"] == 2]
+        return row
+
+
+@pytest.fixture
+def learning(processes: Processes, request) -> HeldRun:
+    """A run in its second learn step; its first is saved."""
+    gate = processes.directory / "gate"
+    environment = {"HELD_UNTIL": str(gate), **getattr(request, "param", {})}
+    server = processes.server(
+        *QUICK, *HELD, "--save-every", 1, pair=HELD_PAIR, environment=environment
+    )
+    client = processes.client(server, *CARTPOLE, "--num-envs", 4)
+    server.wait_for("saved the checkpoint")
+    server.wait_for(UPDATING, times=2)
+    return HeldRun(server, client, gate)
 
 
 def test_ctrl_c_while_collecting_saves_and_the_run_resumes_from_there(processes: Processes):
-    # The second collection lasts long: from the 40th step on (32 make an iteration) each takes 1 s.
-    slow = ("--env-kwargs", '{"step_s": 0.25, "slow_from": 40}')
+    # The second collection lasts long: from the 40th step on (32 make an iteration) each takes 0.4 s.
+    slow = ("--env-kwargs", '{"step_s": 0.1, "slow_from": 40}')
     server = processes.server(*QUICK)
     client = processes.client(server, *SLOW_ENV, *slow, "--num-envs", 4)
     server.wait_for("iteration 1:")
@@ -71,39 +96,39 @@ def test_ctrl_c_while_collecting_saves_and_the_run_resumes_from_there(processes:
     assert second["run/step"] == first["run/step"] + second["run/frames"]
 
 
-def test_ctrl_c_while_learning_waits_for_the_learn_step_and_saves_it(processes: Processes):
-    server, clients = start(processes, *SLOW_LEARNING)
-    server.wait_for(UPDATING)
+def test_ctrl_c_while_learning_waits_for_the_learn_step_and_saves_it(
+    processes: Processes, learning: HeldRun
+):
+    server = learning.server
     server.interrupt()
     server.wait_for("SIGINT received; waiting up to 30 s for the learn step")
+    assert server.program.is_running()
+    learning.gate.touch()
     assert server.wait() == 0
-    assert_told_and_gone(clients, r"stopping\): SIGINT received")
-    (row,) = records.metrics(server.run)
-    assert records.steps(server.run) == [row["run/step"]]
-    (second,) = resume_and_read(processes, row["run/step"])
-    assert second["run/iteration"] == 2
+    assert_told_and_gone([learning.client], r"stopping\): SIGINT received")
+    first, second = records.metrics(server.run)
+    assert records.steps(server.run) == [first["run/step"], second["run/step"]]
+    assert learning.resume(processes, second["run/step"])["run/iteration"] == 3
 
 
-def test_second_ctrl_c_gives_the_learn_step_up_and_keeps_the_one_before(processes: Processes):
-    server, clients = start(processes, *SLOW_LEARNING)
-    server.wait_for(UPDATING, times=2)
+def test_second_ctrl_c_gives_the_learn_step_up_and_keeps_the_one_before(
+    processes: Processes, learning: HeldRun
+):
+    server = learning.server
     server.interrupt()
     server.wait_for("waiting up to 30 s")
     server.interrupt()
     server.wait_for("the learn step was given up")
     assert server.wait() == 0
-    assert_told_and_gone(clients, "stopping")
-    (row,) = records.metrics(server.run)
-    assert records.steps(server.run) == [row["run/step"]]
-    resume_and_read(processes, row["run/step"])
+    assert_told_and_gone([learning.client], "stopping")
+    (first,) = records.metrics(server.run)
+    assert records.steps(server.run) == [first["run/step"]]
+    assert learning.resume(processes, first["run/step"])["run/iteration"] == 2
 
 
-def test_third_ctrl_c_exits_at_once_and_saved_checkpoints_stay_whole(processes: Processes):
-    plugin = ("--plugin", Path(__file__).with_name("stubborn.py"), "--save-every", 1)
-    server = processes.server(*QUICK, *plugin, pair=("mlp-policy", "default", "stubborn", "default"))
-    client = processes.client(server, *CARTPOLE, "--num-envs", 4)
-    server.wait_for("saved the checkpoint")
-    server.wait_for(UPDATING, times=2)
+@pytest.mark.parametrize("learning", [{"HELD_DEAF": "1"}], indirect=True, ids=["deaf"])
+def test_third_ctrl_c_exits_at_once_and_saved_checkpoints_stay_whole(learning: HeldRun):
+    server = learning.server
     for _ in range(2):
         server.interrupt()
         time.sleep(0.2)  # signals of one kind sent together arrive as one
@@ -113,7 +138,6 @@ def test_third_ctrl_c_exits_at_once_and_saved_checkpoints_stay_whole(processes: 
     server.wait_for("third signal: leaving at once")
     (step,) = records.steps(server.run)
     assert load(server.run / str(step), verify=True).step == step
-    client.end()
 
 
 def test_two_ctrl_c_in_quick_succession_still_save(processes: Processes):

@@ -13,6 +13,7 @@ once, and its exit code (negative: the signal that ended it) when it ends.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -108,6 +109,7 @@ def main() -> int:
     import royale_client.cli
     import royale_server.cli
 
+    gc.freeze()  # a fork that collects garbage would copy every page it looks at
     with socket.socket(fileno=int(sys.argv[1])) as control:
         serve(control)
     program, *arguments = sys.argv
