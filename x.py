@@ -328,7 +328,8 @@ def test(arguments: list[str]) -> int:
     ensure_installed(TEST_EXTRAS)
     suites = [word[2:] for word in arguments if word in ("--learning", "--chaos")]
     others = [word for word in arguments if word not in ("--learning", "--chaos")]
-    selection = ["-m", " or ".join(suites)] if suites else []
+    # The slow suites measure rates and want the machine for themselves.
+    selection = ["-m", " or ".join(suites), "-n", "0"] if suites else ["-n", "auto"]
     return run(VENV_PYTHON, "-m", "pytest", *selection, *others)
 
 
@@ -346,7 +347,7 @@ def check(arguments: list[str]) -> int:
         "lint": [*python, "ruff", "check", "."],
         "types": [*python, "mypy"],
         "imports": [BIN / "lint-imports", "--no-logo"],
-        "tests": [*python, "pytest"],
+        "tests": [*python, "pytest", "-n", "auto"],
     }
     if arguments:
         del steps["tests"]

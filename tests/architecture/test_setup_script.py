@@ -178,7 +178,15 @@ def test_slow_suites_are_chosen_by_marker_and_other_arguments_reach_pytest(check
     monkeypatch.setattr(checkout.script, "run", lambda *command: commands.append(command) or 0)
     checkout.script.test(["--chaos", "-x", "--learning", "tests/system"])
     # pytest's own words: everything after "python -m pytest"
-    assert commands[0][3:] == ("-m", "chaos or learning", "-x", "tests/system")
+    assert commands[0][3:] == ("-m", "chaos or learning", "-n", "0", "-x", "tests/system")
+
+
+def test_the_fast_tests_use_every_core(checkout, monkeypatch):
+    commands = []
+    monkeypatch.setattr(checkout.script, "ensure_installed", lambda extras: None)
+    monkeypatch.setattr(checkout.script, "run", lambda *command: commands.append(command) or 0)
+    checkout.script.test(["tests/wire"])
+    assert commands[0][3:] == ("-n", "auto", "tests/wire")
 
 
 def test_train_shows_prefixed_lines_and_the_run_directory_and_passes_the_exit_code(checkout):
