@@ -71,10 +71,10 @@ def test_slots_of_a_killed_client_are_freed_at_once_for_the_next(processes: Proc
 def test_client_that_is_frozen_is_dropped_in_time_and_comes_back_when_it_thaws(
     processes: Processes,
 ):
-    server = processes.server(*SMALL, "--feedback-wait-timeout", 2)
+    # Two clients for the first round: before it ends, both have stepped.
+    server = processes.server(*SMALL, "--feedback-wait-timeout", 2, "--min-clients", 2)
     lively = processes.client(server, *CARTPOLE, *ENVS, name="lively")
     frozen = processes.client(server, *CARTPOLE, *ENVS, name="frozen")
-    server.wait_for("client frozen joined")
     server.wait_for("iteration 1:")
     frozen.signal(signal.SIGSTOP)
     stopped_at = time.monotonic()
