@@ -44,7 +44,7 @@ class ObservedConnection(ServerConnection):
             failure = self.protocol.handshake_exc
             reason = str(failure) if failure is not None else "it said nothing in time"
         logger.warning(
-            "a connection from %s was closed: %s; a client speaks WebSocket with the subprotocol %s",
+            "a connection from %s was closed: %s; a client speaks WebSocket with subprotocol %s",
             self._address,
             reason,
             SUBPROTOCOL,

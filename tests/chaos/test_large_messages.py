@@ -127,12 +127,16 @@ def test_peer_that_sends_two_gibibytes_in_small_pieces_is_cut_off_at_the_limit(
             sent += MEBIBYTE
             yield bytes(MEBIBYTE)
 
-    with connect(server.url, subprotocols=[SUBPROTOCOL], proxy=None) as connection:
-        with pytest.raises(ConnectionClosed):
-            connection.send(pieces())
+    with (
+        connect(server.url, subprotocols=[SUBPROTOCOL], proxy=None) as connection,
+        pytest.raises(ConnectionClosed),
+    ):
+        connection.send(pieces())
     grown_kb = peak_kb(server) - before_kb
     with capsys.disabled():
-        print(f"\nfragments: cut off after {sent / MEBIBYTE:.0f} MiB, {grown_kb / 1024:.1f} MiB more")
+        print(
+            f"\nfragments: cut off after {sent / MEBIBYTE:.0f} MiB, {grown_kb / 1024:.1f} MiB more"
+        )
     assert sent < 2 * MESSAGE_LIMIT_BYTES
     assert grown_kb < 3 * MESSAGE_LIMIT_BYTES / 1024
     assert_goes_on(server, client)

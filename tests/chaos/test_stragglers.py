@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.system import records
-from tests.system.processes import DUMMY, Processes, Server
+from tests.system.processes import DUMMY, Processes, Program, Server
 
-FAST_MS = 5.0
-SETTLING = 4
-"""Iterations after a client joined that are not measured: its first turns show what it is."""
+FAST_MS = 20.0
+"""Long enough that a turn is mostly the step, also on a machine that does other things."""
+SETTLING = 3
+"""Iterations after a client came that are not measured: its first turns show what it is."""
 MEASURED = 8
 
 pytestmark = pytest.mark.chaos
 
 
-def join(processes: Processes, server: Server, name: str, step_ms: float):
+def join(processes: Processes, server: Server, name: str, step_ms: float) -> Program:
     flags = ("--num-envs", 8, "--step-ms", step_ms)
     client = processes.client(server, "dummy-v1", *flags, name=name)
     server.wait_for(f"client {name} joined")
@@ -30,6 +31,12 @@ def measure(server: Server) -> tuple[float, list[dict]]:
     return sum(r["run/frames"] for r in rows) / sum(r["time/collect_s"] for r in rows), rows
 
 
+def told(rows: list[dict]) -> str:
+    """Say what was discarded up to the last of these rows."""
+    counts = {k.removeprefix("server/"): n for k, n in records.discards(rows[-1]).items() if n}
+    return f"so far {counts}"
+
+
 def start(processes: Processes, frames: int) -> Server:
     sizes = ("--algo.frames-per-iteration", frames, "--algo.total-timesteps", 10**9)
     return processes.server(*sizes, "--log-level", "debug", pair=DUMMY)
@@ -39,16 +46,19 @@ def start(processes: Processes, frames: int) -> Server:
 def test_one_slow_client_of_three_costs_the_run_less_than_a_tenth(
     processes: Processes, factor, capsys
 ):
-    server = start(processes, frames=4096)
+    server = start(processes, frames=2048)
     for i in range(2):
         join(processes, server, f"fast{i}", FAST_MS)
-    alone, _ = measure(server)
-    join(processes, server, "slow", FAST_MS * factor)
+    before, _ = measure(server)
+    slow = join(processes, server, "slow", FAST_MS * factor)
     together, rows = measure(server)
+    slow.end()
+    after, _ = measure(server)
+    alone = (before + after) / 2
     with capsys.disabled():
         print(
-            f"\n{factor} x slower: {together:,.0f} of {alone:,.0f} frames/s "
-            f"({together / alone:.1%}), discarded {records.discards(rows[-1])}"
+            f"\n{factor} x slower: {together:,.0f} frames/s; without it {before:,.0f} before and "
+            f"{after:,.0f} after ({together / alone:.1%}); {told(rows)}"
         )
     assert together >= 0.9 * alone
     assert {row["server/conservation_error"] for row in rows} == {0}
@@ -60,7 +70,7 @@ def test_seven_fast_clients_hardly_notice_an_eighth_at_two_seconds_a_step(
     server = start(processes, frames=8192)
     fast = [f"fast{i}" for i in range(7)]
     for name in fast:
-        join(processes, server, name, FAST_MS)
+        join(processes, server, name, 5.0)
     alone, _ = measure(server)
     join(processes, server, "slow", 2_000.0)
     together, rows = measure(server)
@@ -68,7 +78,7 @@ def test_seven_fast_clients_hardly_notice_an_eighth_at_two_seconds_a_step(
     with capsys.disabled():
         print(
             f"\neighth client at 2 s: {together:,.0f} of {alone:,.0f} frames/s "
-            f"({together / alone:.1%}), discarded {lost}"
+            f"({together / alone:.1%}); {told(rows)}"
         )
     assert together >= 0.8 * alone
     # The eighth is late at every learn step, and nobody else is.

@@ -208,7 +208,7 @@ def test_lost_connection_keeps_what_the_group_owes_and_sends_it_again():
 
 
 def test_an_episode_is_told_once_even_if_its_turn_is_sent_twice():
-    """Episodes of two steps: the third message ends one, and the connection breaks before the answer."""
+    """Episodes of two steps: the third message ends one, and the connection breaks after it."""
     first, second = FakeServer(), FakeServer(stop_after(2))
     transport = ServerTransport(first)
     loop = make_loop([(2,)])

@@ -17,7 +17,6 @@ from tests.server.loop_world import (
     step_arrays,
 )
 
-
 HELLO = Hello(
     client_name="probe",
     process_id="p",
@@ -208,7 +207,7 @@ def test_every_order_of_messages_up_to_five_is_survived():
 
 
 def test_a_nonfinite_observation_costs_its_frame_and_the_rest_of_its_episode():
-    """Case H29: row 1 sends NaN once; its episode is played on without cells, the next is trained."""
+    """Case H29: row 1 sends NaN once; its episode goes on without cells, the next is trained."""
     world = LoopWorld(target=9)
     client = world.client("lab", groups=(2,))
     client.step(obs=[1, 1])

@@ -9,7 +9,7 @@ from tests.server.loop_world import LoopWorld
 
 
 def test_truncation_in_the_middle_bootstraps_from_the_final_observation():
-    """Case H01: r = 1 each, V = .5 .6 .7 .4 .3, truncated at t=2 (final value .9), then .2 follows."""
+    """Case H01: r = 1, V = .5 .6 .7 .4 .3, truncated at t=2 (final value .9), then .2 follows."""
     world = LoopWorld(target=5)
     client = world.client()
     client.step(obs=[0.5])
@@ -61,9 +61,11 @@ def test_rewards_of_silent_rows_add_up_in_the_open_frame():
 
 
 def test_silent_rows_of_a_parked_request_are_cut_and_bridged_by_their_value():
-    """Seat 1 has a frame and an unfinished one when the buffer is full: the second is given up,
-    the first takes the value (6) already inferred for the second's observation, and collection
-    reopens for the frame that is missing now."""
+    """The unfinished frame of seat 1 is given up when nothing else keeps the buffer from filling.
+
+    The frame before it takes the value (6) already inferred for the given-up observation, and
+    collection reopens for the frame that is missing now.
+    """
     world = LoopWorld(target=5)
     client = world.client(groups=(2,))
     client.step(obs=[1, 5])

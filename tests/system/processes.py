@@ -1,6 +1,6 @@
 """Servers and clients as processes: started, listened to, signalled, and always ended.
 
-Waiting is for something that happens: a line of output, the end of a process. Never for time. Every
+Waiting is for something that happens: a line of output, the end of a process; never for time. A
 wait has a generous limit, since other work may share the machine, and a failed one shows the output.
 """
 
@@ -73,7 +73,9 @@ class Program:
         """Count the lines written so far that match."""
         return len([line for line in self.output.splitlines() if re.search(pattern, line)])
 
-    def wait_for(self, pattern: str, timeout_s: float = PATIENCE_S, times: int = 1) -> re.Match[str]:
+    def wait_for(
+        self, pattern: str, timeout_s: float = PATIENCE_S, times: int = 1
+    ) -> re.Match[str]:
         """Wait until ``times`` lines match, and return the match of the last of them."""
         deadline = time.monotonic() + timeout_s
         seen, found = 0, []
@@ -167,7 +169,9 @@ class Server:
         """Directory of its run, the only one in its folder."""
         return only_run(self.runs)
 
-    def wait_for(self, pattern: str, timeout_s: float = PATIENCE_S, times: int = 1) -> re.Match[str]:
+    def wait_for(
+        self, pattern: str, timeout_s: float = PATIENCE_S, times: int = 1
+    ) -> re.Match[str]:
         """See `Program.wait_for`."""
         return self.program.wait_for(pattern, timeout_s, times)
 
@@ -339,9 +343,7 @@ def read_number(connection: socket.socket, timeout_s: float) -> int:
     return int(number)
 
 
-def eventually(
-    look: Callable[[], Value | None], what: str, timeout_s: float = PATIENCE_S
-) -> Value:
+def eventually(look: Callable[[], Value | None], what: str, timeout_s: float = PATIENCE_S) -> Value:
     """Look again and again until there is something true to see, and return it."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):

@@ -118,9 +118,7 @@ def test_warm_start_with_all_of_a_finished_run_is_refused_to_server_and_client(
     ],
     ids=["pair", "flag", "variant"],
 )
-def test_command_that_makes_no_sense_is_refused_by_name(
-    processes: Processes, pair, flag, sentence
-):
+def test_command_that_makes_no_sense_is_refused_by_name(processes: Processes, pair, flag, sentence):
     server = processes.try_server(*flag, pair=pair)
     assert server.wait() == 2
     server.wait_for(sentence)

@@ -75,7 +75,7 @@ def learning(processes: Processes, request) -> HeldRun:
 
 
 def test_ctrl_c_while_collecting_saves_and_the_run_resumes_from_there(processes: Processes):
-    # The second collection lasts long: from the 40th step on (32 make an iteration) each takes 0.4 s.
+    # The second collection lasts: from the 40th step on (32 make an iteration) each takes 0.4 s.
     slow = ("--env-kwargs", '{"step_s": 0.1, "slow_from": 40}')
     server = processes.server(*QUICK)
     client = processes.client(server, *SLOW_ENV, *slow, "--num-envs", 4)

@@ -8,6 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -90,11 +91,20 @@ SPEECHES = {
     "text": (spoken("hello"), "binary"),
     "random message": (spoken(BLOB), "malformed|header"),
 }
-NOISES = {"http": raw(HTTP), "tls": raw(tls_hello()), "blob": raw(BLOB), "line": raw(BLOB + b"\r\n")}
+NOISES = {
+    "http": raw(HTTP),
+    "tls": raw(tls_hello()),
+    "blob": raw(BLOB),
+    "line": raw(BLOB + b"\r\n"),
+}
 
 
 def complaints(server: Server) -> list[str]:
     return [line for line in server.output.splitlines() if COMPLAINT.match(line)]
+
+
+def has_more_complaints(server: Server, before: int) -> bool:
+    return len(complaints(server)) > before
 
 
 def test_strangers_are_answered_or_closed_with_one_line_each_and_the_run_goes_on(
@@ -110,7 +120,7 @@ def test_strangers_are_answered_or_closed_with_one_line_each_and_the_run_goes_on
         fault = decode_message(visit(server), Limits())
         assert time.monotonic() - started < ANSWER_LIMIT_S, name
         assert re.search(sentence, fault.message), (name, fault.message)
-        eventually(lambda: len(complaints(server)) > before, f"a line about {name}")
+        eventually(partial(has_more_complaints, server, before), f"a line about {name}")
         assert len(complaints(server)) == before + 1, (name, complaints(server)[before:])
     for name, visit in NOISES.items():
         before = len(complaints(server))
@@ -118,7 +128,7 @@ def test_strangers_are_answered_or_closed_with_one_line_each_and_the_run_goes_on
         answer = visit(server)
         assert time.monotonic() - started < ANSWER_LIMIT_S, name
         assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), (name, answer)
-        eventually(lambda: len(complaints(server)) > before, f"a line about {name}")
+        eventually(partial(has_more_complaints, server, before), f"a line about {name}")
         assert len(complaints(server)) == before + 1, (name, complaints(server)[before:])
 
     rounds = server.program.count("iteration ")

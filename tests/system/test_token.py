@@ -13,9 +13,7 @@ def test_only_clients_with_the_token_take_part_and_it_is_written_nowhere(
     token_file = tmp_path / "token.txt"
     token_file.write_text(TOKEN + "\n", encoding="utf-8")
     folder = tmp_path / "files"
-    server = processes.server(
-        pair=DUMMY, runs=folder / "runs", environment={"ROYALE_TOKEN": TOKEN}
-    )
+    server = processes.server(pair=DUMMY, runs=folder / "runs", environment={"ROYALE_TOKEN": TOKEN})
     without = processes.client(server, "dummy-v1")
     wrong = processes.client(server, "dummy-v1", environment={"ROYALE_TOKEN": TOKEN[:-1]})
     for refused in (without, wrong):

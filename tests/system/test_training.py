@@ -136,7 +136,9 @@ def test_target_that_no_round_divides_is_met_by_three_clients_without_loss(proce
     # A batch holds at most one group of 5 rows of each client: it overshoots by fewer than 15. The
     # last iteration wants what is left of the 6,000 frames.
     wanted = [2048, 2048, 6000 - rows[1]["run/step"]]
-    assert [0 <= row["run/frames"] - n < 15 for row, n in zip(rows, wanted, strict=True)] == [True] * 3
+    assert [0 <= row["run/frames"] - n < 15 for row, n in zip(rows, wanted, strict=True)] == [
+        True
+    ] * 3
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])

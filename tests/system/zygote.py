@@ -99,7 +99,7 @@ def import_everything() -> None:
     import royale_client.serve
     import royale_server.app
     import royale_server.cli
-    import royale_server.inline  # noqa: F401
+    import royale_server.inline
 
 
 def main() -> int:
