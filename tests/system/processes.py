@@ -1,7 +1,7 @@
 """Servers and clients as processes: started, listened to, signalled, and always ended.
 
 Waiting is for something that happens: a line of output, the end of a process; never for time. A
-wait has a generous limit, since other work may share the machine, and a failed one shows the output.
+wait has a generous limit, since other work may share the machine; a failed one shows the output.
 """
 
 from __future__ import annotations
