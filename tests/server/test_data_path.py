@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 
@@ -14,18 +15,23 @@ from tests.server.loop_world import LoopWorld, ScriptedClient, step_arrays
 
 
 def python_calls(job: Callable[[], object]) -> int:
-    """Calls of Python functions while ``job`` runs; calls into C do not count."""
+    """Calls of Python functions while ``job`` runs; calls into C do not count.
+
+    The garbage collector rests meanwhile: test tools hang Python callbacks on it.
+    """
     count = 0
 
     def profile(_frame, event, _argument) -> None:
         nonlocal count
         count += event == "call"
 
+    gc.disable()
     sys.setprofile(profile)
     try:
         job()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
