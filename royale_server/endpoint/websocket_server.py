@@ -124,6 +124,7 @@ class WebSocketServer:
             OSError: If the address cannot be had.
         """
         edge_logger = logging.getLogger("royale_server.websockets")
+        edge_logger.setLevel(logging.WARNING)  # below it the library tells every frame
         edge_logger.addFilter(_without_traceback)
         self._server = await serve(
             self._handle,
@@ -204,7 +205,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
         record.args = ()
         record.exc_info = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
-    return record.levelno >= logging.WARNING
+    return True
 
 
 def write_address(path: Path, host: str, port: int) -> None:
