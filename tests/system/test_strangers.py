@@ -110,7 +110,8 @@ def has_more_complaints(server: Server, before: int) -> bool:
 def test_strangers_are_answered_or_closed_with_one_line_each_and_the_run_goes_on(
     processes: Processes,
 ):
-    server = processes.server("--algo.frames-per-iteration", 64, "--algo.num-epochs", 1)
+    small = ("--algo.frames-per-iteration", 64, "--algo.num-epochs", 1)
+    server = processes.server(*small, "--log-level", "debug")
     client = processes.client(server, *CARTPOLE, "--num-envs", 4)
     server.wait_for("iteration 1:")
 
