@@ -1,4 +1,4 @@
-"""Learn steps and environment steps that outlast the patience of the WebSocket library (case H21)."""
+"""Learn steps and environment steps that outlast the patience of the library (case H21)."""
 
 from __future__ import annotations
 
