@@ -18,7 +18,7 @@ pytestmark = pytest.mark.learning
 @pytest.mark.parametrize("seed", range(5))
 def test_two_clients_teach_a_policy_cartpole(processes: Processes, seed, dispatch, capsys):
     budget = ("--algo.total-timesteps", FRAMES, "--algo.stop-at-return", RETURN_BAR)
-    server = processes.server("--seed", seed, "--dispatch", dispatch, *budget)
+    server = processes.server("--seed", seed, "--dispatch", dispatch, *budget, "--min-clients", 2)
     clients = [
         processes.client(server, *CARTPOLE, "--num-envs", 8, name=name) for name in ("one", "two")
     ]

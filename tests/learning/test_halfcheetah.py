@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.learning, pytest.mark.timeout(LIMIT_S + 600)]
 
 def test_two_clients_teach_a_policy_to_run(processes: Processes, capsys):
     server = processes.server(
-        *("--algo.total-timesteps", FRAMES), pair=("mlp-policy", "mujoco", "ppo", "mujoco")
+        *("--algo.total-timesteps", FRAMES, "--min-clients", 2),
+        pair=("mlp-policy", "mujoco", "ppo", "mujoco"),
     )
     clients = [
         processes.client(server, "gym", "--env-id", "HalfCheetah-v5", "--num-envs", 4, name=name)

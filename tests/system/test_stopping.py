@@ -25,7 +25,7 @@ SLOW_ENV = ("gym", "--env-id", "tests.system.envs:Slow-v0")
 
 
 def start(processes: Processes, *flags, clients=2) -> tuple[Server, list]:
-    server = processes.server(*flags)
+    server = processes.server(*flags, "--min-clients", clients)
     started = [
         processes.client(server, *CARTPOLE, "--num-envs", 4, name=f"c{i}") for i in range(clients)
     ]

@@ -61,7 +61,7 @@ def test_dummy_run_stops_at_300_frames_and_says_so_to_its_client(processes: Proc
 
 
 def test_cartpole_run_with_two_clients_writes_every_file_and_loses_no_frame(processes: Processes):
-    server = processes.server(*SHORT, *PATIENT)
+    server = processes.server(*SHORT, *PATIENT, "--min-clients", 2)
     names = ("left", "right")
     clients = [
         processes.client(server, *CARTPOLE, "--num-envs", 4, "--groups", 2, name=name)
@@ -124,7 +124,7 @@ def test_keys_of_an_option_appear_with_it(processes: Processes):
 
 def test_target_that_no_round_divides_is_met_by_three_clients_without_loss(processes: Processes):
     frames = ("--algo.frames-per-iteration", 2048, "--algo.total-timesteps", 6000)
-    server = processes.server(*frames, *PATIENT, "--algo.num-epochs", 1)
+    server = processes.server(*frames, *PATIENT, "--algo.num-epochs", 1, "--min-clients", 3)
     clients = [
         processes.client(server, *CARTPOLE, "--num-envs", 10, "--groups", 2, name=f"c{i}")
         for i in range(3)

@@ -2,7 +2,7 @@
 
 These tests start dozens of servers, and importing torch takes seconds of processor time. Here one
 process imports everything, and a command is a fork of it with its own arguments, environment,
-directory and output. It ends as any interpreter does, so its signals and exit codes are real.
+directory and output: its signals, sockets and exit codes are real.
 
     python zygote.py DESCRIPTOR      # of a Unix socket: one JSON object and two descriptors a start
 
@@ -12,6 +12,7 @@ once, and its exit code (negative: the signal that ended it) when it ends.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -20,6 +21,8 @@ import signal
 import socket
 import struct
 import sys
+import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -86,36 +89,67 @@ def die_with_parent() -> None:
 
 
 def import_everything() -> None:
-    """Import what servers and clients import in the course of their lives."""
+    """Import what servers and clients import in their lives, by using it where they are lazy."""
     import gymnasium.vector
     import torch._dynamo
+    import websockets.asyncio.server
+    import websockets.sync.client
 
     import algorithms.dummy.learner
     import algorithms.policies.dummy
     import algorithms.policies.mlp
     import algorithms.ppo.learner
     import royale_client.cli
-    import royale_client.envs.gymnasium_envs
     import royale_client.serve
     import royale_server.app
     import royale_server.cli
     import royale_server.inline
+    from royale_client.envs.gymnasium_envs import PROVIDER, GymConfig, make_driver
+    from royale_server.builtin_components import builtin_registry
+
+    make_driver(GymConfig(env_id="CartPole-v1"), 1).close()
+    royale_client.cli.parse_flags(PROVIDER, ["--env-id", "CartPole-v1"])
+    for pair in ("mlp-policy default ppo classic", "dummy-policy default dummy default"):
+        royale_server.cli.read_command(pair.split(), builtin_registry())
 
 
-def main() -> int:
-    """Serve; in a fork, run its command and return its exit code."""
-    sys.path[0] = str(ROOT)
-    import_everything()
+def run() -> int:
+    """Run the command that this process became, and return its exit code."""
     import royale_client.cli
     import royale_server.cli
 
+    program, *arguments = sys.argv
+    command = {SERVER: royale_server.cli.main, CLIENT: royale_client.cli.main}[program]
+    try:
+        return int(command(arguments))
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    except BaseException:  # a boundary: what would end the interpreter ends this process
+        traceback.print_exc()
+        return 1
+
+
+def leave(code: int) -> None:
+    """End as an interpreter does, but for taking itself apart.
+
+    That would touch, and so copy, every page that this process shares with the others.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as it would
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def main() -> None:
+    """Serve; in a fork, run its command and end with its exit code."""
+    sys.path[0] = str(ROOT)
+    import_everything()
     gc.freeze()  # a fork that collects garbage would copy every page it looks at
     with socket.socket(fileno=int(sys.argv[1])) as control:
         serve(control)
-    program, *arguments = sys.argv
-    command = {SERVER: royale_server.cli.main, CLIENT: royale_client.cli.main}[program]
-    return int(command(arguments))
+    leave(run())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
