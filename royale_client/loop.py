@@ -33,6 +33,7 @@ from royale_client.wire.errors import FAULT_CODES, RoyaleError
 from royale_client.wire.grammar import CLOSE_CODES, State
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Fault, Hello, Welcome
+from royale_client.wire.notices import STOP_REASONS
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +137,8 @@ class EnvLoop:
         conversation = _Conversation(self, transport)
         try:
             return conversation.run()
-        except ConnectionLostError:
-            outcome = conversation.last_words()
+        except ConnectionLostError as error:
+            outcome = conversation.last_words() or _stopped_by_close(error)
             if outcome is None:
                 raise
             return outcome
@@ -310,6 +311,13 @@ def _seeds(welcome: Welcome, own_seed: int | None, slots: slice) -> npt.NDArray[
     if own_seed is None:
         return welcome.seeds[slots]
     return np.arange(own_seed + slots.start, own_seed + slots.stop, dtype=np.uint64)
+
+
+def _stopped_by_close(error: ConnectionLostError) -> Outcome | None:
+    """Read the close reason of a server that stopped: all that is left after a long sleep."""
+    if error.reason not in STOP_REASONS or error.code != CLOSE_CODES[error.reason]:
+        return None
+    return Outcome(ending=Ending.STOPPED, message=f"the server stopped ({error.reason})")
 
 
 def send_turn(session: ClientSession, transport: Transport, group: int, turn: Turn) -> None:

@@ -32,6 +32,11 @@ from royale_server.version import product_version
 logger = logging.getLogger(__name__)
 
 _NO_PAIR = Pair(policy="", policy_variant="", algo="", algo_variant="")
+SERVER_LIBRARIES = frozenset({"torch", "safetensors", "swanlab", "rich"})
+_NOT_INSTALLED = (
+    "{} is not installed, this is the client alone; install the server's libraries with: "
+    "pip install 'royale-rl[server]' (from a checkout: pip install '.[server]')"
+)
 _HELP_FLAGS = frozenset({"-h", "--help"})
 
 
@@ -90,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command.config.dry_run:
         sys.stdout.write(json.dumps(to_document(command.config), indent=2) + "\n")
         return ExitCode.FINISHED
-    return run_command(command)
+    return run_command(command, arguments)
 
 
 def read_command(arguments: Sequence[str], registry: Registry) -> Command:
@@ -114,15 +119,20 @@ def read_command(arguments: Sequence[str], registry: Registry) -> Command:
     return Command(config=config, chosen=chosen)
 
 
-def run_command(command: Command) -> int:
-    """Run the server of an understood command and return its exit code."""
+def run_command(command: Command, arguments: Sequence[str]) -> int:
+    """Run the server of an understood command and return its exit code.
+
+    Args:
+        command: The command.
+        arguments: The words it was read from.
+    """
     from royale_server.monitoring.console import Console
     from royale_server.monitoring.logging_setup import configure
     from royale_server.monitoring.terminal import Terminal
 
     terminal = Terminal.of_stderr()
     configure(command.config.log_level, terminal)
-    console = Console(terminal)
+    console = Console(terminal, arguments=arguments)
     try:
         from royale_server import app
 
@@ -137,7 +147,9 @@ def run_command(command: Command) -> int:
     except KeyboardInterrupt:
         logger.error("interrupted before anything was saved")
         return ExitCode.INTERRUPTED
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ImportError) and error.name in SERVER_LIBRARIES:
+            return _refused(RoyaleError(_NOT_INSTALLED.format(error.name)))
         logger.exception("the server crashed; this is a defect")
         return ExitCode.CRASHED
     finally:

@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 RECENT_EPISODES = 100
 """Episodes that the reported mean return is over."""
 
+SHOWN_EVENTS = frozenset({"quorum", "dispatch"})
+"""Kinds of events that a person should see at once: rare, and about who is waited for."""
+
 LEARN_GRACE_S = 30.0
 """How long a stop waits for a learn step before it is undone."""
 
@@ -57,6 +60,10 @@ class End(enum.Enum):
         self.word = word
         self.stop_reason = stop_reason
         self.code = code
+
+
+WITH_CHECKPOINT = (End.OPERATOR, End.TERMINATED, End.IDLE)
+"""Ends whose exit codes promise a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +202,7 @@ class Trainer:
         self._recent_returns.extend(run["recent_returns"])
         self._episodes_total = run["episodes_total"]
         self._hub.expect_episodes(run["next_episodes"])
+        logger.info("resumed from the checkpoint of step %s", f"{contents.step:,}")
         self.event("resumed", f"resumed from step {contents.step}", step=contents.step)
 
     def _build_refused(self, error: BaseException) -> None:
@@ -216,6 +224,13 @@ class Trainer:
         self.event("joined", text, client=peer.name, slots=sum(hello.groups), host=hello.host)
         address = peer.connection.address
         self._console.client_joined(peer.name, hello.env_id, hello.num_slots, address)
+        if peer.name != hello.client_name:
+            logger.warning(
+                "a client named %s is here already: this one is %s in this run; give each client "
+                "its own --client-name to have the same noise again",
+                hello.client_name,
+                peer.name,
+            )
         missing = self._hub.missing_clients()
         if missing:
             self._console.waiting_for_clients(missing)
@@ -257,6 +272,8 @@ class Trainer:
 
     def event(self, kind: str, message: str, **facts: object) -> None:
         """See `Listener`."""
+        if kind in SHOWN_EVENTS:
+            logger.info("%s", message)
         self._writer.event(
             {"kind": kind, "message": message, "attempt": self._start.attempt, **facts}
         )
@@ -481,7 +498,7 @@ class Trainer:
         code = self._end.code
         if self._save_error is not None:
             code = ExitCode.CRASHED
-        elif self._end in (End.OPERATOR, End.TERMINATED) and not self._saved_by_this_attempt():
+        elif self._end in WITH_CHECKPOINT and not self._saved_by_this_attempt():
             code = ExitCode.INTERRUPTED
         self._finish(code)
 
@@ -498,13 +515,14 @@ class Trainer:
         assert self._end is not None
         self.event("ended", self._end_message, exit_code=int(code), reason=self._end.word)
         self._hub.stop(self._end.stop_reason, self._end_message)
-        self._console.ended(
-            self._end_message,
-            code=code,
-            saved_step=self._saved_step,
-            step=self._step,
-            is_finished=self._end is End.FINISHED,
-        )
+        if code is not ExitCode.REFUSED or self._built is not None:
+            self._console.ended(
+                self._end_message,
+                code=code,
+                saved_step=self._saved_step,
+                step=self._step,
+                is_finished=self._end is End.FINISHED,
+            )
         self._on_end(code)
 
 

@@ -44,6 +44,8 @@ class Peer:
     """Its part in the scheduler, once welcomed."""
     is_closed: bool = False
     busy_said_at: float = 0.0
+    warn_again_at: float = 0.0
+    """When the next warning about its numbers may be shown."""
     notes_left: int = NOTES_PER_TICK
     """Log records and complaints that are still taken until the next tick."""
     everyone: dict[Group, npt.NDArray[np.bool_]] = field(default_factory=dict)

@@ -57,6 +57,8 @@ BUSY_AFTER_S = 2.0
 BUSY_EVERY_S = 5.0
 WAITING_LINE_EVERY_S = 5.0
 HELLO_TIMEOUT_S = 4.0
+WARN_EVERY_S = 30.0
+"""A client whose numbers are not finite is shown to a person this often."""
 
 
 class Listener(Protocol):
@@ -350,6 +352,9 @@ class Hub:
             "rewards"
         )
         total = self.nonfinite_frames[peer.name]
+        if self._clock() >= peer.warn_again_at:
+            peer.warn_again_at = self._clock() + WARN_EVERY_S
+            logger.warning("%s (%d rows so far)", text, total)
         self._listener.event("nonfinite", text, client=peer.name, rows=rows, total=total)
         self._send(peer, partial(peer.session.busy, "invalid", 0.0, None, text))
 

@@ -35,10 +35,18 @@ class Console:
 
     Args:
         terminal: Where a bar may be drawn; lines go through logging.
+        arguments: What the server was started with; shown in the command that goes on.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, terminal: Terminal, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        terminal: Terminal,
+        *,
+        arguments: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._arguments = tuple(arguments)
         self._bar: ProgressBar | None = terminal.new_bar()
         self._clock = clock
         self._run_directory: Path | None = None
@@ -169,6 +177,7 @@ class Console:
             run_directory=self._run_directory,
             last_return=console_text.return_text(self._last_row),
             is_finished=is_finished,
+            arguments=self._arguments,
         )
         self._say(lines)
 

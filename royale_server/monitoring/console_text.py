@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from royale_server.resume_command import resume_command
+
 MOST_NAMED = 6
 """Groups named in one «Infer queue» line; further ones are counted."""
 
@@ -209,8 +211,20 @@ def ended_lines(
     run_directory: Path | None,
     last_return: str | None,
     is_finished: bool,
+    arguments: Sequence[str],
 ) -> list[str]:
-    """How the run ended, and how to go on."""
+    """How the run ended, and the command line that goes on.
+
+    Args:
+        message: Why it ended.
+        code: The exit code.
+        step: Stored frames.
+        saved_step: Step of the newest checkpoint, or None.
+        run_directory: Where the run is.
+        last_return: The mean return in words, or None.
+        is_finished: Whether it reached its limit, so that resuming needs a new one.
+        arguments: What the server was started with.
+    """
     lines = [f"ended: {message} (exit code {code})"]
     lines += [f"  {last_return}"] if last_return else []
     if saved_step is None:
@@ -222,9 +236,12 @@ def ended_lines(
     if run_directory is not None:
         lines.append(f"  run directory: {run_directory}")
         if saved_step is not None:
-            more = f" --until-timesteps {2 * saved_step}" if is_finished else ""
-            verb = "train on" if is_finished else "continue"
-            lines.append(f"  {verb} with: --exp-name {run_directory.name} --resume{more}")
+            command = resume_command(
+                arguments,
+                exp_name=run_directory.name,
+                until_timesteps=2 * saved_step if is_finished else None,
+            )
+            lines.append(f"  {'train on' if is_finished else 'continue'} with: {command}")
     return lines
 
 

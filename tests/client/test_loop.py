@@ -228,6 +228,30 @@ def test_an_episode_is_told_once_even_if_its_turn_is_sent_twice():
     assert again.episodes == ()
 
 
+@pytest.mark.parametrize(
+    ("code", "reason", "is_stop"),
+    [
+        (1000, "finished", True),
+        (1001, "stopping", True),
+        (1000, "goodbye", False),
+        (1006, "", False),
+    ],
+)
+def test_a_close_that_says_stop_ends_in_order_after_a_long_sleep(code, reason, is_stop):
+    """The machine slept through the stop message; the close frame is all that is left of it."""
+
+    class Closed(ServerTransport):
+        def receive(self, timeout_s):
+            raise ConnectionLostError("closed", code=code, reason=reason)
+
+    loop, transport = make_loop(), Closed(FakeServer())
+    if is_stop:
+        assert loop.converse(transport).ending is Ending.STOPPED
+    else:
+        with pytest.raises(ConnectionLostError):
+            loop.converse(transport)
+
+
 def test_next_run_begins_with_fresh_episodes():
     loop = make_loop([(9,)])
     loop.converse(ServerTransport(FakeServer(stop_after(4))))

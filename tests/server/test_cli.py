@@ -452,6 +452,14 @@ def test_an_error_raised_on_purpose_is_a_refusal(app, capsys, tmp_path):
     assert "hash differs" in capsys.readouterr().err
 
 
+def test_a_client_only_installation_is_told_which_extra_brings_the_server(app, capsys):
+    app.run = raising(ModuleNotFoundError("No module named 'torch'", name="torch"))
+    assert cli.main(DUMMY) == ExitCode.REFUSED
+    text = capsys.readouterr().err
+    assert "pip install 'royale-rl[server]'" in text
+    assert "Traceback" not in text
+
+
 def test_an_unexpected_error_leaves_its_traceback_in_the_log_and_code_1(app, capsys):
     app.run = raising(ZeroDivisionError("by nought"))
     assert cli.main(PPO) == 1

@@ -181,13 +181,15 @@ def test_the_end_says_how_where_and_how_to_go_on():
         run_directory=Path("runs/ppo/mlp-policy/first"),
         last_return="mean return of the last 100 episodes 487.2",
         is_finished=True,
+        arguments=["mlp-policy", "default", "ppo", "classic"],
     )
     assert lines == [
         "ended: 200,704 of 200,000 frames collected (exit code 0)",
         "  mean return of the last 100 episodes 487.2",
         "  checkpoint: step 200,704",
         "  run directory: runs/ppo/mlp-policy/first",
-        "  train on with: --exp-name first --resume --until-timesteps 401408",
+        "  train on with: royale-server mlp-policy default ppo classic --exp-name first --resume "
+        "--until-timesteps 401408",
     ]
 
 
@@ -207,6 +209,7 @@ def test_the_end_names_the_checkpoint_to_continue_from(saved, line):
         run_directory=None,
         last_return=None,
         is_finished=False,
+        arguments=[],
     )
     assert lines == ["ended: crashed (exit code 1)", line]
 
