@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from royale_client.driver import EnvContractError, EnvDriver, Turn
+    from royale_client.driver import EnvContractError, EnvDriver, SnapshotError, Turn
     from royale_client.envs.provider import EnvProvider
     from royale_client.loop import Ending, Outcome, ServerFaultError
     from royale_client.policy_client import PolicyClient
@@ -45,6 +45,7 @@ _HOMES = {
     "ServerStoppedError": "royale_client.policy_link",
     "ServerUnreachableError": "royale_client.transport",
     "TokenRefusedError": "royale_client.transport",
+    "SnapshotError": "royale_client.driver",
     "Turn": "royale_client.driver",
     "serve_env": "royale_client.serve",
 }
@@ -66,6 +67,7 @@ __all__ = [
     "ServerFaultError",
     "ServerStoppedError",
     "ServerUnreachableError",
+    "SnapshotError",
     "TokenRefusedError",
     "Turn",
     "serve_env",

@@ -34,6 +34,10 @@ class EnvFailedError(RoyaleError):
     """An environment raised an exception of its own; the original is the cause."""
 
 
+class SnapshotError(RoyaleError):
+    """Environments cannot be snapshotted, or a snapshot is not one of theirs; a sentence."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """Everything one request says about a group."""
@@ -117,6 +121,10 @@ class EnvDriver(Protocol):
     def episode_metrics(self) -> Sequence[EpisodeMetric]:
         """Metrics that episode records of this environment carry."""
 
+    @property
+    def snapshot_obstacle(self) -> str | None:
+        """Why these environments cannot be snapshotted, as a sentence; None when they can."""
+
     def reset(self, seeds: npt.NDArray[np.uint64]) -> Turn:
         """Begin a new episode in every slot.
 
@@ -137,6 +145,27 @@ class EnvDriver(Protocol):
 
         Every episode still open is truncated with its current observation as the final one, and
         nobody asks.
+        """
+
+    def snapshot(self) -> bytes:
+        """Return everything that decides the future of the environments and of this driver.
+
+        The last turn is part of it, without its episode records: those were reported. Actions that
+        follow lead to the same turns, byte for byte, after a `restore`, also in another process.
+
+        Raises:
+            SnapshotError: If there is an obstacle, or no episode has begun yet.
+        """
+
+    def restore(self, state: bytes) -> Turn:
+        """Go back to where `snapshot` was called, on a driver built in the same way.
+
+        Returns:
+            The last turn, exactly as it was.
+
+        Raises:
+            SnapshotError: If the state is damaged or not of such environments, or an environment
+                refused it. The driver can be reset then, and does nothing else before.
         """
 
     def close(self) -> None:

@@ -40,6 +40,29 @@ class EpisodeTracker:
         self.returns += rewards
         self.lengths += 1 if acted is None else acted
 
+    def snapshot(self) -> dict[str, Any]:
+        """Return the sums, and how long each episode has been running in place of its start."""
+        return {
+            "returns": self.returns,
+            "lengths": self.lengths,
+            "elapsed_s": self._clock() - self._started_s,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `snapshot` returned; time that passed in between does not count.
+
+        Raises:
+            ValueError: If the state is of another number of slots; nothing has changed then.
+        """
+        elapsed_s = np.asarray(state["elapsed_s"], np.float64)
+        returns = np.asarray(state["returns"], np.float64)
+        lengths = np.asarray(state["lengths"], np.int64)
+        if any(sums.shape != self.returns.shape for sums in (elapsed_s, returns, lengths)):
+            raise ValueError(f"sums of {returns.shape} episodes, expected {self.returns.shape}")
+        self._started_s[:] = self._clock() - elapsed_s
+        self.returns[:] = returns
+        self.lengths[:] = lengths
+
     def finish(
         self, rows: npt.NDArray[np.int64], metrics: Sequence[Mapping[Any, Any]]
     ) -> tuple[dict[str, Any], ...]:

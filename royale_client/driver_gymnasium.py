@@ -20,6 +20,7 @@ from royale_client.driver import (
     EnvContractError,
     EnvValue,
     Leaves,
+    SnapshotError,
     Turn,
     farewell,
     take_rows,
@@ -95,6 +96,7 @@ class GymnasiumDriver:
         self._asking: BoolArray | None = None
         self._acted: BoolArray | None = None
         self._turn: Turn | None = None
+        self.snapshot_obstacle: str | None = "snapshots of Gymnasium environments are not there yet"
 
     @property
     def has_masks(self) -> bool:
@@ -136,6 +138,14 @@ class GymnasiumDriver:
         ended = turn.terminated | turn.truncated
         is_open = ~ended if self._acted is None else self._acted & ~ended
         return farewell(turn, is_open, self._observations)
+
+    def snapshot(self) -> bytes:
+        """Refuse; see `EnvDriver.snapshot`."""
+        raise SnapshotError(str(self.snapshot_obstacle))
+
+    def restore(self, state: bytes) -> Turn:
+        """Refuse; see `EnvDriver.restore`."""
+        raise SnapshotError(str(self.snapshot_obstacle))
 
     def close(self) -> None:
         """Close the environment."""

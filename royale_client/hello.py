@@ -40,6 +40,7 @@ def make_hello(
         env_digest: Digest of its version and settings.
         role: ``train`` or ``eval``.
     """
+    can_snapshot = all(driver.snapshot_obstacle is None for driver in drivers)
     first = drivers[0]
     return describe_client(
         first.observation_space,
@@ -51,6 +52,7 @@ def make_hello(
         env_id=env_id,
         env_digest=env_digest,
         role=role,
+        features=("snapshot", "restart") if can_snapshot else ("restart",),
     )
 
 
@@ -65,6 +67,7 @@ def describe_client(
     env_id: str,
     env_digest: str,
     role: str,
+    features: tuple[str, ...] = (),
 ) -> Hello:
     """Introduce a client by its parts; see `make_hello`.
 
@@ -78,6 +81,8 @@ def describe_client(
         env_id: Name of the environment.
         env_digest: Digest of its version and settings.
         role: ``train`` or ``eval``.
+        features: What else the client can do: ``snapshot`` and ``restore`` its environments,
+            ``restart`` them on demand.
     """
     num_slots = sum(groups)
     return Hello(
@@ -93,6 +98,7 @@ def describe_client(
         seats=np.zeros(num_slots, np.int64),
         masks=masks,
         episode_metrics=tuple(episode_metrics),
+        features=features,
         host=socket.gethostname(),
         pid=os.getpid(),
         versions=client_versions(),

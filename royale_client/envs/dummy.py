@@ -14,9 +14,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from royale_client.driver import BoolArray, EnvDriver, FloatArray, Leaves, Turn, farewell
+from royale_client.driver import (
+    BoolArray,
+    EnvDriver,
+    FloatArray,
+    Leaves,
+    SnapshotError,
+    Turn,
+    farewell,
+)
 from royale_client.driver_episodes import EpisodeTracker
 from royale_client.envs.provider import EnvProvider
+from royale_client.snapshots.document import (
+    read_document,
+    turn_from_plain,
+    turn_to_plain,
+    write_document,
+)
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
@@ -69,6 +83,7 @@ class DummyDriver:
         self.num_slots = num_slots
         self.episode_metrics: tuple[EpisodeMetric, ...] = ()
         self.has_masks = False
+        self.snapshot_obstacle: str | None = None
         state = BoxSpec(0.0, 1.0, (config.obs_dim,), np.float32)
         self.action_space: SpaceSpec = DiscreteSpec(config.num_actions)
         self.observation_space: SpaceSpec = state
@@ -122,8 +137,49 @@ class DummyDriver:
             return None
         return farewell(turn, ~turn.terminated, self._observations)
 
+    def snapshot(self) -> bytes:
+        """Return everything that decides what comes next; see `EnvDriver.snapshot`."""
+        if self._turn is None:
+            raise SnapshotError("dummy-v1 cannot be snapshotted before its first reset")
+        body = {
+            "turn": turn_to_plain(self._turn),
+            "episodes": self._episodes.snapshot(),
+            "seeds": self._seeds,
+            "steps": self._steps,
+        }
+        return write_document(self._identity(), body)
+
+    def restore(self, state: bytes) -> Turn:
+        """Go back to where a snapshot was taken; see `EnvDriver.restore`."""
+        body = read_document(state, self._identity())
+        try:
+            seeds, steps = body["seeds"], body["steps"]
+            turn = turn_from_plain(body["turn"], self.num_slots, self.observation_space)
+            columns = [(seeds.shape, seeds.dtype), (steps.shape, steps.dtype)]
+            if columns != [(mine.shape, mine.dtype) for mine in (self._seeds, self._steps)]:
+                raise SnapshotError(f"the snapshot holds seeds and steps {columns}")
+            self._episodes.restore(body["episodes"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SnapshotError(f"the snapshot is no state of dummy-v1: {error!r}") from error
+        self._seeds, self._steps = seeds, steps
+        self._observations = turn.observations
+        self._turn = turn
+        return turn
+
     def close(self) -> None:
         """Free nothing: there is no environment."""
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what must be equal where a snapshot is restored."""
+        config = self._config
+        return {
+            "environment": "dummy-v1",
+            "slots": self.num_slots,
+            "episode length": config.episode_length,
+            "obs dim": config.obs_dim,
+            "actions": config.num_actions,
+            "image": config.image,
+        }
 
     def _finish(
         self, rewards: FloatArray, terminated: BoolArray
