@@ -33,7 +33,16 @@ from checkpoints.errors import (
 )
 from checkpoints.listing import CheckpointEntry, Skipped, list_checkpoints, list_steps, newest
 from checkpoints.manifest import FORMAT_VERSION, FileRecord, Manifest, read_manifest, verify
-from checkpoints.retention import prune, remove_unfinished
+from checkpoints.reading import read_document
+from checkpoints.retention import (
+    best,
+    is_pinned,
+    pin,
+    prune,
+    remove_unfinished,
+    surplus,
+    unpin,
+)
 
 if TYPE_CHECKING:
     from checkpoints.loading import load
@@ -54,17 +63,23 @@ __all__ = [
     "Manifest",
     "SaveResult",
     "Skipped",
+    "best",
     "check_saveable",
     "copy_contents",
+    "is_pinned",
     "list_checkpoints",
     "list_steps",
     "load",
     "newest",
+    "pin",
     "prune",
+    "read_document",
     "read_manifest",
     "remove_unfinished",
     "save",
+    "surplus",
     "sync_directory",
+    "unpin",
     "verify",
 ]
 

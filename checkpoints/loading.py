@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from pathlib import Path
 
 from checkpoints.contents import CheckpointContents, Tensors
-from checkpoints.documents import Document, DocumentError, decode
 from checkpoints.errors import CheckpointCorruptError, CheckpointNotFoundError
 from checkpoints.listing import list_checkpoints
 from checkpoints.manifest import (
     DOCUMENT_SUFFIX,
     TENSOR_SUFFIX,
     Manifest,
-    check_hash,
     check_sizes,
     read_manifest,
 )
+from checkpoints.reading import read_document, read_file
 from checkpoints.tensors import TensorFileError, parse
 
 
@@ -52,7 +50,7 @@ def load(
         step=manifest.step,
         tensors={s: _tensors(path, s, manifest, verify=verify) for s in wanted},
         documents={
-            s: _document(path, s, manifest, verify=verify)
+            s: read_document(path, s, manifest, verify=verify)
             for s in _stems(manifest, DOCUMENT_SUFFIX)
         },
         facts=manifest.facts,
@@ -79,25 +77,6 @@ def _stems(manifest: Manifest, suffix: str) -> list[str]:
 def _tensors(path: Path, stem: str, manifest: Manifest, *, verify: bool) -> Tensors:
     name = stem + TENSOR_SUFFIX
     try:
-        return parse(_read(path, name, manifest, verify=verify))
+        return parse(read_file(path, name, manifest, verify=verify))
     except TensorFileError as error:
         raise CheckpointCorruptError(path, f"{name} {error}") from error
-
-
-def _document(path: Path, stem: str, manifest: Manifest, *, verify: bool) -> Document:
-    name = stem + DOCUMENT_SUFFIX
-    try:
-        return decode(_read(path, name, manifest, verify=verify))
-    except DocumentError as error:
-        raise CheckpointCorruptError(path, f"{name} {error}") from error
-
-
-def _read(path: Path, name: str, manifest: Manifest, *, verify: bool) -> bytes:
-    """Read a file once, so that the bytes checked are the bytes used."""
-    try:
-        data = (path / name).read_bytes()
-    except OSError as error:
-        raise CheckpointCorruptError(path, f"cannot read {name}: {error}") from error
-    if verify:
-        check_hash(path, name, hashlib.sha256(data).hexdigest(), manifest.files[name])
-    return data
