@@ -256,15 +256,7 @@ class Learner(ABC):
 
     def finished(self) -> str | None:
         """Return why the run is done, as a sentence; ``None`` if it is not."""
-        if self.global_step >= self.config.total_timesteps:
-            return f"{self.global_step} of {self.config.total_timesteps} frames collected"
-        goal, recent = self.config.stop_at_return, self._recent_returns
-        if goal is None or len(recent) < self.config.stop_window:
-            return None
-        mean = sum(recent) / len(recent)
-        if mean < goal:
-            return None
-        return f"mean return of the last {len(recent)} episodes is {mean:.1f}, the goal was {goal}"
+        return self.config.reached(self.global_step, self._recent_returns)
 
     @abstractmethod
     def learn(

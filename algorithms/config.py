@@ -7,8 +7,9 @@ it, and the constructor refuses with all of them at once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from royale_client.wire.errors import ConfigError
 
@@ -20,6 +21,22 @@ RESTORE_MODEL = "model"
 
 EXCEPT = "except-"
 """Restore modes that begin so take all weights but the named ones."""
+
+ON_RESUME = "on_resume"
+"""Key of a field's metadata that says what a resumed run may do with the setting. Without it a
+setting of a policy or an algorithm must stay the same, and one of the server may change."""
+
+SAME: Mapping[str, Any] = {ON_RESUME: "same"}
+"""Metadata of a setting that decides what is learned: it belongs to the identity of the run."""
+
+SAME_IF_DETERMINISTIC: Mapping[str, Any] = {ON_RESUME: "same if deterministic"}
+"""Metadata of a setting that belongs to the identity of deterministic runs only."""
+
+MAY_CHANGE: Mapping[str, Any] = {ON_RESUME: "may change"}
+"""Metadata of a setting that a resumed run may change, such as its limit."""
+
+OF_THE_START: Mapping[str, Any] = {ON_RESUME: "not compared"}
+"""Metadata of a setting that only says how one start of the server begins."""
 
 
 def refuse(owner: str, problems: list[str]) -> None:
@@ -69,18 +86,18 @@ class LearnerConfig:
     uid: ClassVar[str]
     """Name of the algorithm on the command line."""
 
-    total_timesteps: int = 1_000_000
+    total_timesteps: int = field(default=1_000_000, metadata=MAY_CHANGE)
     """Stored frames after which the run is finished."""
 
     frames_per_iteration: int = 2048
     """Stored frames that one learn step waits for. The last batch of an iteration may bring a few
     more; all of them are trained on."""
 
-    stop_at_return: float | None = None
+    stop_at_return: float | None = field(default=None, metadata=MAY_CHANGE)
     """Finish early once the mean return of the last --algo.stop-window training episodes is at
     least this, in the environment's unit of reward. None: train to the end."""
 
-    stop_window: int = 100
+    stop_window: int = field(default=100, metadata=MAY_CHANGE)
     """Number of last finished episodes that --algo.stop-at-return averages over."""
 
     @property
@@ -90,6 +107,23 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         refuse(self.uid, self.problems())
+
+    def reached(self, global_step: int, recent_returns: Sequence[float]) -> str | None:
+        """Return which limit a run has reached, as a sentence; ``None`` if none.
+
+        Args:
+            global_step: Stored frames since the run began.
+            recent_returns: Returns of its last training episodes, oldest first.
+        """
+        if global_step >= self.total_timesteps:
+            return f"{global_step} of {self.total_timesteps} frames collected"
+        goal, recent = self.stop_at_return, list(recent_returns)[-self.stop_window :]
+        if goal is None or len(recent) < self.stop_window:
+            return None
+        mean = sum(recent) / len(recent)
+        if mean < goal:
+            return None
+        return f"mean return of the last {len(recent)} episodes is {mean:.1f}, the goal was {goal}"
 
     def problems(self) -> list[str]:
         """List everything that is wrong with these settings, one sentence each."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC
 from royale_client.wire.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,35 +72,47 @@ class ServerConfig:
     algo: Any
     """Settings of the algorithm; the variant word chooses where they start."""
 
-    seed: int = 0
+    seed: int = field(default=0, metadata=SAME)
     """Seeds Python, NumPy, torch (before the policy is built) and the noise of every slot. With one
     client the same seed gives the same run; with several, add ``--deterministic``. 0 to 2**32 - 1,
     which is what NumPy takes."""
     device: str = "auto"
     """Where the policy lives: ``cpu``, ``cuda``, ``cuda:1``, or ``auto`` = a GPU if torch sees one.
     For small networks the CPU is often the faster."""
-    torch_threads: int = 1
+    torch_threads: int = field(default=1, metadata=SAME)
     """CPU threads within one torch operation. One is fastest for small networks on a machine shared
     with clients; raise it for large networks on a machine of their own."""
-    deterministic: bool = False
+    deterministic: bool = field(default=False, metadata=SAME)
     """Make a run with several clients repeatable bit by bit: fixed rounds, no patience, torch's
     deterministic algorithms. Needs ``--min-clients`` and a ``--client-name`` for each client. The
     slowest client then sets the pace."""
 
-    exp_name: str | None = None
+    exp_name: str | None = field(default=None, metadata=OF_THE_START)
     """Name of the run, and of its directory
     ``<checkpoint-base-dir>/<algo>/<policy>/<exp-name>``. Letters, digits, ``.``, ``_`` and
     ``-``. When absent, a name is made from the time of the start."""
-    checkpoint_base_dir: Path = Path("runs")
+    checkpoint_base_dir: Path = field(default=Path("runs"), metadata=OF_THE_START)
     """Folder that holds all runs. Each checkpoint is the folder ``<step>/`` of its run."""
-    resume: bool = False
+    resume: bool = field(default=False, metadata=OF_THE_START)
     """Continue the run of that name from its newest whole checkpoint."""
-    overwrite: bool = False
+    overwrite: bool = field(default=False, metadata=OF_THE_START)
     """Start the run of that name anew; the old one is moved aside until the first checkpoint."""
+    allow_identity_drift: bool = field(default=False, metadata=OF_THE_START)
+    """With ``--resume``: go on although something that decides what is learned is no longer what
+    the run was started with. It is a different experiment from there on, so every later row is
+    marked ``run/identity_drift``, and the run remembers it."""
+    allow_dirty: bool = field(default=False, metadata=OF_THE_START)
+    """With ``--resume``: go on although the uncommitted changes of the code are no longer those
+    the run was started with. Every later row is marked ``run/dirty``. Another commit is not
+    allowed by this; that takes ``--allow-identity-drift``."""
     save_every: int = 10
     """Iterations between checkpoints. One is also written at the end, on stop and on Ctrl-C."""
     keep_last: int = 3
-    """Checkpoints kept; older ones are deleted after a newer one is whole."""
+    """Checkpoints kept; older ones are deleted after a newer one is whole. The best one and those
+    that are pinned stay as well."""
+    keep_every: int | None = None
+    """Frames between older checkpoints that are kept besides: of each such stretch the first one
+    stays. When absent, none does."""
     until_timesteps: int | None = None
     """Frames to stop at, in place of the algorithm's own limit. With ``--resume``, runs a finished
     run further."""
@@ -112,7 +125,7 @@ class ServerConfig:
     feed the training: set ``ROYALE_TOKEN`` or ``--token-file``."""
     port: int = 8000
     """TCP port to listen on; 0 takes a free one and says which."""
-    address_file: Path | None = None
+    address_file: Path | None = field(default=None, metadata=OF_THE_START)
     """File that receives ``host:port`` in one line once the server listens. For scripts, with
     ``--port 0``."""
     token_file: Path | None = None
@@ -136,7 +149,7 @@ class ServerConfig:
     max_infer_wait_ms: float = 0.0
     """Milliseconds a ``dynamic`` batch may wait to grow. 0 favours latency, a few favour
     throughput."""
-    min_clients: int = 1
+    min_clients: int = field(default=1, metadata=SAME_IF_DETERMINISTIC)
     """Training clients to wait for before the first round. Later ones may join at any time."""
     patience: float = 3.0
     """A client is late after this many median turns of the others, at least 20 ms; a round then
@@ -154,12 +167,12 @@ class ServerConfig:
     invalid, plays the rest of its episode without training on it, and tells the client which row it
     was; ``halt`` stops the run with a checkpoint."""
 
-    inline: str | None = None
+    inline: str | None = field(default=None, metadata=SAME)
     """Gymnasium id of an environment to run inside this process, without sockets: for debugging,
     and to measure what the network costs. The run ends as it would with clients."""
-    inline_num_envs: int = 8
+    inline_num_envs: int = field(default=8, metadata=SAME)
     """Environments of ``--inline``, stepped together."""
-    inline_env_kwargs: str | None = None
+    inline_env_kwargs: str | None = field(default=None, metadata=SAME)
     """Keyword arguments for the environment of ``--inline``: a JSON object, '{"gravity": 5.0}'."""
 
     track: TrackConfig = field(default_factory=TrackConfig)
@@ -169,7 +182,7 @@ class ServerConfig:
     plugin: tuple[str, ...] = field(default=(), metadata=REPEATABLE)
     """Module (``my_policy``) or file (``plugins/my_policy.py``) that registers policies or
     algorithms and is not installed. May be repeated."""
-    dry_run: bool = False
+    dry_run: bool = field(default=False, metadata=OF_THE_START)
     """Check the command and its configuration, print the configuration as JSON, and end."""
 
     def __post_init__(self) -> None:
@@ -216,6 +229,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "torch_threads": (1, 1024),
         "save_every": (1, float("inf")),
         "keep_last": (1, float("inf")),
+        "keep_every": (1, float("inf")),
         "until_timesteps": (1, float("inf")),
         "exit_when_idle": (0, float("inf")),
         "port": (0, 65535),
@@ -254,6 +268,11 @@ def _run_problems(config: ServerConfig) -> list[str]:
         problems.append(
             "resume: excludes --overwrite; one continues the run, the other replaces it"
         )
+    problems.extend(
+        f"{name}: only counts with --resume; a run that begins has nothing to differ from"
+        for name in ("allow_identity_drift", "allow_dirty")
+        if getattr(config, name) and not config.resume
+    )
     if config.overwrite and config.exp_name is None:
         problems.append("overwrite: needs --exp-name NAME; without it every start makes a new name")
     if config.resume and getattr(config.algo, "policy_checkpoint_path", None) is not None:

@@ -9,7 +9,11 @@ import shlex
 from collections.abc import Sequence
 
 PROGRAM = "royale-server"
-_BARE = frozenset({"--resume", "--no-resume", "--overwrite", "--no-overwrite"})
+_BARE = frozenset(
+    f"--{no}{switch}"
+    for switch in ("resume", "overwrite", "allow-identity-drift", "allow-dirty")
+    for no in ("", "no-")
+)
 _WITH_VALUE = frozenset(
     {"--exp-name", "--address-file", "--algo.policy-checkpoint-path", "--algo.restore"}
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from algorithms.config import LearnerConfig, not_negative
+from algorithms.config import MAY_CHANGE, LearnerConfig, not_negative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class DummyConfig(LearnerConfig):
 
     uid: ClassVar[str] = "dummy"
 
-    total_timesteps: int = 300
+    total_timesteps: int = field(default=300, metadata=MAY_CHANGE)
     """Stored frames after which the run is finished."""
 
     frames_per_iteration: int = 100

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from algorithms.config import (
     EXCEPT,
+    MAY_CHANGE,
+    OF_THE_START,
     RESTORE_ALL,
     LearnerConfig,
     at_least_one,
@@ -25,7 +27,7 @@ class PPOConfig(LearnerConfig):
 
     uid: ClassVar[str] = "ppo"
 
-    horizon_frames: int | None = None
+    horizon_frames: int | None = field(default=None, metadata=MAY_CHANGE)
     """Stored frames over which the schedules run; they keep their end value after it. None: equal
     to --algo.total-timesteps."""
 
@@ -118,10 +120,10 @@ class PPOConfig(LearnerConfig):
     """Gradient steps running that may be skipped for a gradient that is not finite; the next one
     ends the run. A skipped step changes neither weights nor optimizer."""
 
-    policy_checkpoint_path: Path | None = None
+    policy_checkpoint_path: Path | None = field(default=None, metadata=OF_THE_START)
     """Checkpoint of another run to start from: the directory that holds model.safetensors."""
 
-    restore: str = RESTORE_ALL
+    restore: str = field(default=RESTORE_ALL, metadata=OF_THE_START)
     """How much of that checkpoint to take. all: everything, counters included. model: weights
     only. except-critic: all weights but the critic's; except-NAME for any other part. Or a pattern
     of tensor names to take, such as actor.* . Normaliser statistics always come along."""

@@ -135,7 +135,7 @@ def _writer(
         attempt=directory.attempt,
         on_failure=on_write_failure,
         on_saved=directory.first_checkpoint_written,
-        retention=Retention(keep_last=config.keep_last),
+        retention=Retention(keep_last=config.keep_last, keep_every=config.keep_every),
         trackers=trackers,
         tracked_run=TrackedRun(
             run_id=directory.run_id,

@@ -44,6 +44,7 @@ def machine_problems(settings, *given, **environ):
         ("seed", 2**32, "0 to 4,294,967,295"),
         ("save_every", 0, "at least 1"),
         ("keep_last", 0, "at least 1"),
+        ("keep_every", 0, "at least 1"),
         ("until_timesteps", 0, "at least 1"),
         ("exit_when_idle", -0.5, "at least 0"),
         ("torch_threads", 0, "1 to 1,024"),
@@ -83,6 +84,12 @@ def test_resume_and_overwrite_exclude_each_other():
     assert problems(resume=True, overwrite=True, exp_name="first") == [
         "resume: excludes --overwrite; one continues the run, the other replaces it"
     ]
+
+
+@pytest.mark.parametrize("flag", ["allow_identity_drift", "allow_dirty"])
+def test_what_only_a_resumed_run_can_allow_is_refused_elsewhere(flag):
+    assert problems(**{flag: True})[0].startswith(f"{flag}: only counts with --resume")
+    assert getattr(config(resume=True, exp_name="first", **{flag: True}), flag)
 
 
 def test_overwriting_needs_the_name_of_a_run():

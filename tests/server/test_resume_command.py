@@ -23,6 +23,13 @@ def test_a_warm_start_and_the_address_file_are_dropped_in_either_spelling():
     )
 
 
+def test_what_was_allowed_once_is_remembered_by_the_run_and_not_repeated():
+    arguments = [*PAIR, "--resume", "--allow-identity-drift", "--allow_dirty", "--no-allow-dirty"]
+    assert resume_command(arguments, exp_name="n") == (
+        "royale-server mlp-policy default ppo classic --exp-name n --resume"
+    )
+
+
 def test_a_limit_is_kept_for_an_interrupted_run_and_replaced_for_a_finished_one():
     arguments = [*PAIR, "--until-timesteps", "500"]
     assert "--until-timesteps 500" in resume_command(arguments, exp_name="n")
