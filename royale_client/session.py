@@ -16,7 +16,7 @@ import numpy as np
 from royale_client.wire.contract import ActionContract, StepContract, check_welcome
 from royale_client.wire.episodes import clean_record
 from royale_client.wire.errors import LimitError, ProtocolError, UnexpectedMessageError
-from royale_client.wire.grammar import Requests, Side, State, next_state
+from royale_client.wire.grammar import Requests, Side, State, after_welcome, next_state
 from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
@@ -27,12 +27,18 @@ from royale_client.wire.messages import (
     Hello,
     Log,
     Message,
+    Restore,
+    Restored,
+    Snapshot,
+    Snapshotted,
     Step,
     Stop,
     Welcome,
     decode_message,
     encode_message,
 )
+from royale_client.wire.snapshot_rules import Snapshots, check_asking, check_restore
+from royale_client.wire.snapshots import Block, as_states
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +82,24 @@ class Faulted:
     fault: Fault
 
 
-Event: TypeAlias = Welcomed | Answered | ServerBusy | Stopped | Faulted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotAsked:
+    """The server wants the environments as they are now; answer with `snapshotted` at once."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RestoreAsked:
+    """The server hands back what was saved; answer with `restored` before anything else."""
+
+    states: tuple[np.ndarray[Any, np.dtype[np.uint8]], ...]
+    """State of each group, read-only views; none if the episodes are to begin afresh."""
+
+
+Event: TypeAlias = (
+    Welcomed | Answered | ServerBusy | Stopped | Faulted | SnapshotAsked | RestoreAsked
+)
 
 
 class ClientSession:
@@ -103,6 +126,8 @@ class ClientSession:
         self._actions = ActionContract(hello)
         self._requests = Requests([0] * len(hello.groups))
         self._asking = [0] * len(hello.groups)
+        self._snapshots = Snapshots(hello)
+        self._has_states = False
         self._send_limit = self._limits.max_message_bytes
         self._warned: set[str] = set()
 
@@ -174,6 +199,55 @@ class ClientSession:
         self._asking[group] = asking
         return data
 
+    def snapshotted(
+        self, number: int, states: Sequence[Block] = (), failure: str | None = None
+    ) -> bytes:
+        """Hand the server the states it asked for, or say why there are none.
+
+        Args:
+            number: Number of the snapshot that was asked for.
+            states: State of each group, at least one byte; none with a failure.
+            failure: Why there is no snapshot, as a sentence.
+
+        Raises:
+            UnexpectedMessageError: That snapshot was not asked for.
+            ContractError: Another number of states than groups, or an empty one.
+            LimitError: The states are larger than the server takes, or than this client would take
+                back; nothing changed, so that a failure can be told instead.
+        """
+        after = next_state(Side.CLIENT, self.state, Snapshotted.TYPE)
+        message = Snapshotted(number=number, states=as_states(states), failure=failure)
+        self._snapshots.check(message)
+        data = self._encode(message, self._limits.max_message_bytes)
+        self.state = after
+        self._snapshots.answered()
+        return data
+
+    def restored(self, failure: str | None = None, asking: Sequence[int] | None = None) -> bytes:
+        """Tell the server that the environments are restored, or that episodes begin afresh.
+
+        Args:
+            failure: Why the states could not be used, as a sentence.
+            asking: Rows of each group that ask in its restored turn. Given exactly if states came
+                and were restored: the groups' last requests are open then, and will be answered.
+
+        Raises:
+            UnexpectedMessageError: No restore was asked for.
+            ContractError: ``asking`` does not fit the groups.
+            ValueError: ``asking`` is missing, or there is nothing that was restored.
+        """
+        after = next_state(Side.CLIENT, self.state, Restored.TYPE)
+        if (asking is not None) != (self._has_states and failure is None):
+            raise ValueError("asking rows go with states that were restored, and with nothing else")
+        if asking is not None:
+            check_asking(asking, self.hello)
+        data = self._encode(Restored(failure=failure))
+        self.state = after
+        if asking is not None:
+            self._requests.reopen()
+            self._asking = list(asking)
+        return data
+
     def log(self, records: Sequence[Mapping[str, Any]], dropped: int = 0) -> bytes:
         """Send log records; each has ``time_s``, ``level``, ``logger`` and ``message``."""
         return self._send(Log(records=tuple(dict(record) for record in records), dropped=dropped))
@@ -213,6 +287,8 @@ class ClientSession:
                 return Stopped(stop=message)
             case Fault():
                 return Faulted(fault=message)
+            case Snapshot() | Restore():
+                return self._asked(message)
         raise UnexpectedMessageError(f"{message.TYPE} is no message of a server")
 
     def _answered(self, action: Action) -> Answered:
@@ -230,9 +306,19 @@ class ClientSession:
     def _welcomed(self, welcome: Welcome) -> Welcomed:
         check_welcome(welcome, self.hello)
         self.welcome = welcome
+        self.state = after_welcome(restores=welcome.restores)
         self._requests = Requests(welcome.last_requests)
         self._send_limit = welcome.limits.get("max_message_bytes", self._send_limit)
         return Welcomed(welcome=welcome)
+
+    def _asked(self, message: Snapshot | Restore) -> Event:
+        if isinstance(message, Snapshot):
+            self._snapshots.ask(message.number, self._requests)
+            return SnapshotAsked(number=message.number)
+        assert self.welcome is not None
+        check_restore(len(message.states), self.welcome.last_requests, self.hello)
+        self._has_states = bool(message.states)
+        return RestoreAsked(states=message.states)
 
     def _clean(self, episodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
         """Make episode records sendable; say once per sentence what had to be dropped."""
@@ -253,14 +339,15 @@ class ClientSession:
         self.state = after
         return data
 
-    def _encode(self, message: Message) -> bytes:
+    def _encode(self, message: Message, own_limit: int | None = None) -> bytes:
         data = encode_message(message)
-        if len(data) > self._send_limit:
+        limit = self._send_limit if own_limit is None else min(self._send_limit, own_limit)
+        if len(data) > limit:
             raise LimitError(
                 "the message is larger than the server allows",
                 where=message.TYPE,
                 got=f"{len(data)} bytes",
-                expected=f"at most {self._send_limit}",
+                expected=f"at most {limit}",
                 remedy="use fewer environments per client, or raise the server's limit",
             )
         return data

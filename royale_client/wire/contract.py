@@ -17,6 +17,7 @@ from royale_client.wire.episodes import check_records
 from royale_client.wire.errors import ContractError
 from royale_client.wire.handshake import Hello, IntArray, Welcome
 from royale_client.wire.limits import Limits
+from royale_client.wire.snapshots import RESTART
 from royale_client.wire.space_specs import (
     Leaf,
     MultiDiscreteSpec,
@@ -163,7 +164,7 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
     """Refuse a welcome that does not answer this hello.
 
     Raises:
-        ContractError: Protocol, seeds, groups or horizon do not fit.
+        ContractError: Protocol, seeds, groups or horizon do not fit, or the client cannot restore.
     """
     facts = (
         (
@@ -189,6 +190,12 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
             str(welcome.horizon),
             "1, since a step carries one reward per row",
             welcome.horizon == 1,
+        ),
+        (
+            "restores",
+            "true",
+            f"false, since the client has not the feature {RESTART!r}",
+            not welcome.restores or RESTART in hello.features,
         ),
     )
     for key, got, expected, holds in facts:

@@ -43,6 +43,11 @@ def flag(header: Header, key: str, where: str) -> bool:
     return value
 
 
+def optional_flag(header: Header, key: str, where: str) -> bool:
+    """Read a boolean; absent means false."""
+    return flag(header, key, where) if key in header else False
+
+
 def text(header: Header, key: str, where: str, max_length: int) -> str:
     """Read a text of at most ``max_length`` characters."""
     value = header.get(key)

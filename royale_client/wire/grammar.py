@@ -26,12 +26,18 @@ class State(Enum):
     """The connection is there; nothing was said."""
     GREETED = "greeted"
     """The client has said hello."""
+    PROMISED = "promised"
+    """The server has said a welcome that promises a restore; the client waits for it."""
+    RESTORING = "restoring"
+    """The server has said restore; the client brings its environments back."""
     READY = "ready"
-    """The server has said welcome; turns go on."""
+    """The handshake is over; turns go on."""
     STOPPING = "stopping"
     """The server has said stop; the client reports its last step, if it has one, and leaves."""
+    INTERRUPTED = "interrupted"
+    """The server has said stop while the client restores."""
     DISMISSED = "dismissed"
-    """The server has said stop instead of welcome; the client leaves."""
+    """The server has said stop instead of welcome or restore; the client leaves."""
     LEFT = "left"
     """The client has said goodbye. It discards whatever arrives after it."""
     FAULTED = "faulted"
@@ -42,9 +48,30 @@ TRANSITIONS: dict[Side, dict[State, dict[str, State]]] = {
     Side.CLIENT: {
         State.OPENED: {"hello": State.GREETED},
         State.GREETED: {"goodbye": State.LEFT},
-        State.READY: {"step": State.READY, "log": State.READY, "goodbye": State.LEFT},
-        State.STOPPING: {"step": State.STOPPING, "log": State.STOPPING, "goodbye": State.LEFT},
-        State.DISMISSED: {"goodbye": State.LEFT},
+        State.PROMISED: {"log": State.PROMISED, "goodbye": State.LEFT},
+        State.RESTORING: {
+            "restored": State.READY,
+            "log": State.RESTORING,
+            "goodbye": State.LEFT,
+        },
+        State.READY: {
+            "step": State.READY,
+            "snapshotted": State.READY,
+            "log": State.READY,
+            "goodbye": State.LEFT,
+        },
+        State.STOPPING: {
+            "step": State.STOPPING,
+            "snapshotted": State.STOPPING,
+            "log": State.STOPPING,
+            "goodbye": State.LEFT,
+        },
+        State.INTERRUPTED: {
+            "restored": State.STOPPING,
+            "log": State.INTERRUPTED,
+            "goodbye": State.LEFT,
+        },
+        State.DISMISSED: {"log": State.DISMISSED, "goodbye": State.LEFT},
         State.LEFT: {},
         State.FAULTED: {},
     },
@@ -56,19 +83,35 @@ TRANSITIONS: dict[Side, dict[State, dict[str, State]]] = {
             "stop": State.DISMISSED,
             "fault": State.FAULTED,
         },
+        State.PROMISED: {
+            "restore": State.RESTORING,
+            "busy": State.PROMISED,
+            "stop": State.DISMISSED,
+            "fault": State.FAULTED,
+        },
+        State.RESTORING: {
+            "busy": State.RESTORING,
+            "stop": State.INTERRUPTED,
+            "fault": State.FAULTED,
+        },
         State.READY: {
             "action": State.READY,
+            "snapshot": State.READY,
             "busy": State.READY,
             "stop": State.STOPPING,
             "fault": State.FAULTED,
         },
         State.STOPPING: {"fault": State.FAULTED},
+        State.INTERRUPTED: {"fault": State.FAULTED},
         State.DISMISSED: {"fault": State.FAULTED},
         State.LEFT: {"fault": State.FAULTED},
         State.FAULTED: {},
     },
 }
-"""For each sender and state, the messages that are legal and the state that follows."""
+"""For each sender and state, the messages that are legal and the state that follows.
+
+A welcome that promises a restore is followed by ``PROMISED`` instead, see `after_welcome`.
+"""
 
 
 class Verdict(Enum):
@@ -112,6 +155,11 @@ def next_state(side: Side, state: State, message: str) -> State:
     )
 
 
+def after_welcome(*, restores: bool) -> State:
+    """Return the state after a welcome, which may promise a restore."""
+    return State.PROMISED if restores else State.READY
+
+
 def judge(last: int, answered: bool, request: int) -> Verdict:
     """Say what request number ``request`` means after ``last``.
 
@@ -149,8 +197,28 @@ class Requests:
         return self._last[group] if self._open[group] else None
 
     def is_first(self, group: int, request: int) -> bool:
-        """Tell whether this is the group's first request of the session."""
+        """Tell whether this is the group's first request, with no action before it."""
         return request == self._first[group]
+
+    def all_open(self) -> bool:
+        """Tell whether every group has a request without an answer."""
+        return all(self._open)
+
+    def reopen(self) -> None:
+        """Take the last request of every group as open, as it was in an earlier session.
+
+        Raises:
+            UnexpectedMessageError: A request was sent in this session, or a group has none.
+        """
+        for group, last in enumerate(self._last):
+            if last == 0 or self._open[group] or not self.is_first(group, last + 1):
+                raise UnexpectedMessageError(
+                    "there is no request of an earlier session to go on with",
+                    where=f"group {group}",
+                    got=f"last request {last}" + (", open" if self._open[group] else ""),
+                )
+        self._first = [0] * len(self._last)
+        self._open = [True] * len(self._last)
 
     def next_number(self, group: int) -> int:
         """Return the number the group's next request must carry.

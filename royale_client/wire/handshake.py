@@ -23,6 +23,7 @@ from royale_client.wire.fields import (
     integers,
     maps,
     number,
+    optional_flag,
     optional_text,
     table,
     text,
@@ -188,6 +189,8 @@ class Welcome:
     """Who plays the first two episodes of each slot."""
     features: tuple[str, ...] = ()
     """The client's features that the server makes use of."""
+    restores: bool = False
+    """A ``restore`` follows; the client sends no step before it has answered that."""
 
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and arrays."""
@@ -205,6 +208,7 @@ class Welcome:
             "timeouts": self.timeouts,
             "assignments": self.assignments,
             "features": self.features,
+            "restores": self.restores,
         }
         return header, {"seeds": np.asarray(self.seeds, dtype=_U8)}
 
@@ -235,6 +239,7 @@ class Welcome:
             timeouts={key: number(timeouts, key, f"{where}.timeouts", 0.0) for key in timeouts},
             assignments=maps(header, "assignments", where, 2 * bounds.max_slots_per_session),
             features=texts(header, "features", where, MAX_NAMES, name),
+            restores=optional_flag(header, "restores", where),
         )
 
 

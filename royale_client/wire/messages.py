@@ -16,6 +16,7 @@ from royale_client.wire.handshake import Hello, Welcome
 from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.notices import Busy, Fault, Goodbye, Log, Stop
+from royale_client.wire.snapshots import Restore, Restored, Snapshot, Snapshotted
 from royale_client.wire.turns import Action, Step
 
 __all__ = [
@@ -28,6 +29,10 @@ __all__ = [
     "Hello",
     "Log",
     "Message",
+    "Restore",
+    "Restored",
+    "Snapshot",
+    "Snapshotted",
     "Step",
     "Stop",
     "Welcome",
@@ -37,11 +42,39 @@ __all__ = [
     "message_type",
 ]
 
-Message: TypeAlias = Hello | Welcome | Step | Action | Busy | Stop | Goodbye | Fault | Log
+Message: TypeAlias = (
+    Hello
+    | Welcome
+    | Restore
+    | Restored
+    | Step
+    | Action
+    | Snapshot
+    | Snapshotted
+    | Busy
+    | Stop
+    | Goodbye
+    | Fault
+    | Log
+)
 
 _READERS: dict[str, Callable[[dict[str, Any], Mapping[str, Array]], Message]] = {
     kind.TYPE: kind.from_wire
-    for kind in (Hello, Welcome, Step, Action, Busy, Stop, Goodbye, Fault, Log)
+    for kind in (
+        Hello,
+        Welcome,
+        Restore,
+        Restored,
+        Step,
+        Action,
+        Snapshot,
+        Snapshotted,
+        Busy,
+        Stop,
+        Goodbye,
+        Fault,
+        Log,
+    )
 }
 
 MESSAGE_TYPES = tuple(_READERS)

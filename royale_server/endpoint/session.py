@@ -16,11 +16,12 @@ from royale_client.wire.codec import peek
 from royale_client.wire.contract import ActionContract, StepContract, check_welcome
 from royale_client.wire.errors import (
     FAULT_CODES,
+    LimitError,
     ProtocolError,
     SpaceMismatchError,
     UnexpectedMessageError,
 )
-from royale_client.wire.grammar import Requests, Side, State, next_state
+from royale_client.wire.grammar import Requests, Side, State, after_welcome, next_state
 from royale_client.wire.handshake import protocol_range
 from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
@@ -32,6 +33,10 @@ from royale_client.wire.messages import (
     Hello,
     Log,
     Message,
+    Restore,
+    Restored,
+    Snapshot,
+    Snapshotted,
     Step,
     Stop,
     Welcome,
@@ -39,6 +44,8 @@ from royale_client.wire.messages import (
     encode_message,
     message_type,
 )
+from royale_client.wire.snapshot_rules import Snapshots, check_asking, check_restore
+from royale_client.wire.snapshots import Block, as_states
 from royale_client.wire.spaces import SpaceSpec, differences
 from royale_client.wire.version import negotiate
 
@@ -93,7 +100,30 @@ class GoodbyeReceived:
     goodbye: Goodbye
 
 
-Event: TypeAlias = HelloReceived | StepReceived | LogReceived | GoodbyeReceived
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshottedReceived:
+    """The answer to the snapshot that was asked for; its states are views of the message."""
+
+    snapshotted: Snapshotted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredReceived:
+    """The client has restored its environments, or begins fresh episodes."""
+
+    restored: Restored
+    to_adopt: bool
+    """States were sent and are restored; ``adopt`` the requests that go on with them."""
+
+
+Event: TypeAlias = (
+    HelloReceived
+    | StepReceived
+    | LogReceived
+    | GoodbyeReceived
+    | SnapshottedReceived
+    | RestoredReceived
+)
 
 
 class ServerSession:
@@ -119,7 +149,11 @@ class ServerSession:
         self._steps: StepContract | None = None
         self._actions: ActionContract | None = None
         self._requests = Requests(())
+        self._last_requests: tuple[int, ...] = ()
         self._asking: list[int] = []
+        self._snapshots: Snapshots | None = None
+        self._has_states = False
+        self._to_adopt = False
 
     def outstanding(self, group: int) -> int | None:
         """Return the number of the group's request that has no answer yet, or None."""
@@ -151,17 +185,66 @@ class ServerSession:
     def welcome(self, welcome: Welcome) -> bytes:
         """Admit the client.
 
+        Requests are numbered on from ``last_requests``, which all count as answered. If the welcome
+        says ``restores``, the next message is a `restore`.
+
         Raises:
             UnexpectedMessageError: There is no hello to answer.
             ContractError: The welcome does not fit the hello.
         """
-        after = next_state(Side.SERVER, self.state, Welcome.TYPE)
+        next_state(Side.SERVER, self.state, Welcome.TYPE)
         check_welcome(welcome, self._hello())
         data = encode_message(welcome)
         self._requests = Requests(welcome.last_requests)
+        self._last_requests = welcome.last_requests
         self._asking = [0] * len(welcome.last_requests)
+        self.state = after_welcome(restores=welcome.restores)
+        return data
+
+    def restore(self, states: Sequence[Block] = ()) -> bytes:
+        """Hand back the states of an earlier snapshot; the client answers before anything else.
+
+        Args:
+            states: State of each group; none makes the client begin fresh episodes.
+
+        Raises:
+            UnexpectedMessageError: The welcome promised no restore or it was sent already, the
+                client cannot use states, or a group has no request to go on with.
+            ContractError: Neither one state per group nor none, or an empty one.
+            LimitError: The states are larger than a message may be; nothing changed.
+        """
+        after = next_state(Side.SERVER, self.state, Restore.TYPE)
+        check_restore(len(states), self._last_requests, self._hello())
+        data = encode_message(Restore(states=as_states(states)))
+        if len(data) > self._limits.max_message_bytes:
+            raise LimitError(
+                "the saved states are larger than a message may be",
+                where=Restore.TYPE,
+                got=f"{len(data)} bytes",
+                expected=f"at most {self._limits.max_message_bytes}",
+                remedy="raise the limit on message sizes to what it was",
+            )
+        self._has_states = bool(states)
         self.state = after
         return data
+
+    def adopt(self, asking: Sequence[int]) -> None:
+        """Go on with the last request of each group, as named in the welcome: they are open again.
+
+        Args:
+            asking: Rows of each group that ask in its request.
+
+        Raises:
+            UnexpectedMessageError: The client has not just said that it restored what it was sent,
+                or the session is ending.
+            ContractError: ``asking`` does not fit the groups.
+        """
+        if not self._to_adopt or self.state is not State.READY:
+            raise UnexpectedMessageError("there are no restored requests to go on with")
+        check_asking(asking, self._hello())
+        self._requests.reopen()
+        self._asking = list(asking)
+        self._to_adopt = False
 
     def action(
         self,
@@ -203,6 +286,23 @@ class ServerSession:
         self._requests.close(group, request)
         self.state = after
         return data
+
+    def snapshot(self, number: int) -> bytes:
+        """Ask the client for the states of its environments as they are now.
+
+        Args:
+            number: Names the snapshot in the answer.
+
+        Raises:
+            UnexpectedMessageError: The client cannot do that, a snapshot has no answer yet, or a
+                group has no open request.
+        """
+        after = next_state(Side.SERVER, self.state, Snapshot.TYPE)
+        if self._snapshots is None:
+            raise UnexpectedMessageError("a snapshot before the hello", got=Snapshot.TYPE)
+        self._snapshots.ask(number, self._requests)
+        self.state = after
+        return encode_message(Snapshot(number=number))
 
     def busy(
         self,
@@ -255,6 +355,7 @@ class ServerSession:
         self.hello = hello
         self._steps = StepContract(hello, self._limits)
         self._actions = ActionContract(hello)
+        self._snapshots = Snapshots(hello)
         self.state = after
         return HelloReceived(hello=hello)
 
@@ -266,6 +367,10 @@ class ServerSession:
                 return LogReceived(log=message)
             case Goodbye():
                 return GoodbyeReceived(goodbye=message)
+            case Snapshotted():
+                return self._receive_snapshotted(message)
+            case Restored():
+                return self._receive_restored(message)
         raise UnexpectedMessageError(f"{message.TYPE} is no message of a client here")
 
     def _receive_step(self, step: Step, num_bytes: int) -> StepReceived:
@@ -276,6 +381,18 @@ class ServerSession:
         asking = self._steps.check(step, first=first)
         self._asking[step.group] = asking
         return StepReceived(step=step, asking=asking, first=first, num_bytes=num_bytes)
+
+    def _receive_snapshotted(self, snapshotted: Snapshotted) -> SnapshottedReceived:
+        if self._snapshots is None:
+            raise UnexpectedMessageError("an answer before the hello", got=Snapshotted.TYPE)
+        self._snapshots.check(snapshotted)
+        self._snapshots.answered()
+        return SnapshottedReceived(snapshotted=snapshotted)
+
+    def _receive_restored(self, restored: Restored) -> RestoredReceived:
+        goes_on = self.state is State.RESTORING
+        self._to_adopt = goes_on and self._has_states and restored.failure is None
+        return RestoredReceived(restored=restored, to_adopt=self._to_adopt)
 
     def _hello(self) -> Hello:
         if self.hello is None:

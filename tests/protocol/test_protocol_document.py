@@ -11,7 +11,14 @@ import pytest
 from royale_client.wire.codec import decode
 from royale_client.wire.dtypes import DTYPES
 from royale_client.wire.errors import FAULT_CODES
-from royale_client.wire.grammar import CLOSE_CODES, TRANSITIONS, Side, State
+from royale_client.wire.grammar import (
+    CLOSE_CODES,
+    TRANSITIONS,
+    Side,
+    State,
+    after_welcome,
+    next_state,
+)
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
     MESSAGE_TYPES,
@@ -112,6 +119,26 @@ def test_the_table_of_states_is_that_of_the_code() -> None:
         state.value: [set(TRANSITIONS[side][state]) for side in (Side.CLIENT, Side.SERVER)]
         for state in State
     }
+
+
+def conversations() -> list[list[tuple[Side, str, str]]]:
+    """Read the example conversations: sender, message and what is said about it."""
+    blocks = re.findall(r"```\n((?:(?:client|server)  .*\n)+)```", DOCUMENT)
+    lines = [re.findall(r"^(client|server) +(\w+) *(.*)$", block, re.M) for block in blocks]
+    return [[(Side(side), message, facts) for side, message, facts in block] for block in lines]
+
+
+def test_the_example_conversations_follow_the_grammar() -> None:
+    whole, other_end = conversations()
+    # The second is what follows the restore of the first.
+    restored = [message for _, message, _ in whole].index("restored")
+    for conversation in (whole, whole[:restored] + other_end):
+        state = State.OPENED
+        for side, message, facts in conversation:
+            state = next_state(side, state, message)
+            if message == "welcome":
+                state = after_welcome(restores="restores true" in facts)
+        assert state is State.READY
 
 
 def test_every_header_key_array_and_dtype_code_is_documented() -> None:

@@ -58,7 +58,7 @@ def test_a_conversation_from_hello_to_goodbye() -> None:
 def test_a_message_at_the_wrong_moment_is_refused_with_what_is_legal() -> None:
     with pytest.raises(UnexpectedMessageError) as caught:
         next_state(Side.CLIENT, State.READY, "hello")
-    assert caught.value.expected == "step or log or goodbye"
+    assert caught.value.expected == "step or snapshotted or log or goodbye"
     with pytest.raises(UnexpectedMessageError, match="nothing more"):
         next_state(Side.CLIENT, State.LEFT, "step")
 

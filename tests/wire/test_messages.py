@@ -21,16 +21,22 @@ from royale_client.wire.messages import (
     Hello,
     Log,
     Message,
+    Restore,
+    Restored,
+    Snapshot,
+    Snapshotted,
     Step,
     Stop,
     Welcome,
     decode_message,
     encode_message,
 )
+from royale_client.wire.snapshots import as_states
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec
 from tests.wire.builders import make_hello, make_step, make_welcome
 
 LIMITS = Limits()
+STATES = (np.array([7], dtype=np.uint8), np.arange(200, dtype=np.uint8))
 
 RICH_HELLO = make_hello(
     resume_token="s-0",
@@ -74,6 +80,7 @@ MESSAGES: dict[str, Message] = {
         timeouts={"feedback_wait_s": 60.0},
         assignments=({"slot": 0, "opponent": "r-1/40"},),
         features=("snapshot",),
+        restores=True,
     ),
     "first step": make_step(make_hello()),
     "later step": make_step(make_hello(), request=2),
@@ -88,6 +95,13 @@ MESSAGES: dict[str, Message] = {
     "action with assignments": Action(
         group=0, request=1, policy_version=0, actions=(np.arange(3),), assignments=({"slot": 2},)
     ),
+    "snapshot": Snapshot(number=12),
+    "snapshotted": Snapshotted(number=12, states=STATES),
+    "snapshotted with failure": Snapshotted(number=0, failure="the motor is running"),
+    "restore": Restore(states=STATES),
+    "restore without states": Restore(),
+    "restored": Restored(),
+    "restored with failure": Restored(failure="another environment"),
     "busy": Busy(phase="learn", since_s=3.5, expected_s=60.0, waiting_for="the learn step"),
     "busy without end": Busy(phase="collect", since_s=0.0),
     "stop": Stop(reason="finished", message="The run is complete."),
@@ -98,6 +112,10 @@ MESSAGES: dict[str, Message] = {
         records=({"time_s": 1.5, "level": "INFO", "logger": "env", "message": "hi"},), dropped=2
     ),
 }
+
+
+CLOSED = (Step, Action, Snapshot, Snapshotted, Restore, Restored)
+"""Messages that are refused with arrays nobody named."""
 
 
 def assert_same(got: Any, sent: Any) -> None:
@@ -129,7 +147,10 @@ def test_there_is_an_example_of_every_type() -> None:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_without_a_field_or_with_another_kind_of_it_names_that_field(name: str) -> None:
     header, arrays = MESSAGES[name].to_wire()
-    optional = {"resume_token", "expected_s", "exception", "episodes", "assignments"}
+    optional = {
+        *("resume_token", "expected_s", "exception", "episodes", "assignments"),
+        *("failure", "restores"),
+    }
     for key in header:
         if key in ("t", *optional):
             continue
@@ -144,7 +165,7 @@ def test_a_message_without_a_field_or_with_another_kind_of_it_names_that_field(n
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_with_an_array_too_many_is_refused(name: str) -> None:
-    if isinstance(MESSAGES[name], Step | Action):
+    if isinstance(MESSAGES[name], CLOSED):
         header, arrays = MESSAGES[name].to_wire()
         with pytest.raises(ContractError, match="arrays it should not"):
             decode_message(encode(header, {**arrays, "reward": np.zeros(3)}), LIMITS)
@@ -222,6 +243,8 @@ def test_texts_that_cannot_be_encoded_or_are_too_long_are_cleaned_when_sent() ->
         Goodbye(reason="bad \ud800 text", exception=long),
         Fault(code="internal", message="\ud800" + long),
         Stop(reason="halted", message=long),
+        Snapshotted(number=1, failure="\ud800" + long),
+        Restored(failure=long),
         Busy(phase="\udfff", since_s=1.0, waiting_for=long),
         Log(records=({"time_s": 0.0, "level": "\ud800", "logger": "x", "message": long},)),
     ):
@@ -233,6 +256,69 @@ def test_unknown_stop_reasons_and_fault_codes_are_refused() -> None:
         decode_message(encode({"t": "stop", "reason": "bored", "message": ""}, {}), LIMITS)
     with pytest.raises(ContractError, match=r"fault\.code"):
         decode_message(encode({"t": "fault", "code": "oops", "message": ""}, {}), LIMITS)
+
+
+def test_a_welcome_of_an_older_server_promises_no_restore() -> None:
+    header, arrays = make_welcome(make_hello()).to_wire()
+    del header["restores"]
+    welcome = decode_message(encode(header, arrays), LIMITS)
+    assert isinstance(welcome, Welcome)
+    assert welcome.restores is False
+
+
+def test_optional_fields_of_another_kind_are_refused_by_name() -> None:
+    for name, key in (
+        ("welcome", "restores"),
+        ("snapshotted with failure", "failure"),
+        ("restored with failure", "failure"),
+    ):
+        header, arrays = MESSAGES[name].to_wire()
+        with pytest.raises(MessageDecodeError, match=key):
+            decode_message(encode({**header, key: 3}, arrays), LIMITS)
+
+
+def test_a_snapshot_has_either_states_or_a_failure() -> None:
+    header, arrays = MESSAGES["snapshotted"].to_wire()
+    for broken, blocks in (({**header, "failure": "late"}, arrays), (header, {})):
+        with pytest.raises(ContractError, match="either states or a failure"):
+            decode_message(encode(broken, blocks), LIMITS)
+
+
+@pytest.mark.parametrize("name", ["snapshotted", "restore"])
+@pytest.mark.parametrize(
+    ("arrays", "named"),
+    [
+        ({"s0": np.zeros(0, np.uint8)}, "s0"),
+        ({"s0": np.zeros(4, np.int8)}, "s0"),
+        ({"s0": np.zeros((2, 2), np.uint8)}, "s0"),
+        ({"s1": np.zeros(4, np.uint8)}, "s1"),
+        ({"s0": np.zeros(4, np.uint8), "s2": np.zeros(4, np.uint8)}, "s2"),
+    ],
+    ids=["empty", "another type", "two dims", "a gap", "too many"],
+)
+def test_states_are_blocks_of_bytes_numbered_from_zero(
+    name: str, arrays: dict[str, np.ndarray], named: str
+) -> None:
+    header, _ = MESSAGES[name].to_wire()
+    with pytest.raises(ContractError, match=named):
+        decode_message(encode(header, arrays), LIMITS)
+
+
+def test_states_of_any_kind_of_bytes_travel_without_a_copy() -> None:
+    block = bytearray(b"env")
+    for given in (bytes(block), block, memoryview(block), np.frombuffer(block, np.uint8)):
+        (state,) = as_states([given])
+        assert state.tobytes() == b"env"
+        assert np.shares_memory(state, np.frombuffer(given, np.uint8))
+    with pytest.raises(ContractError, match="state of group 1"):
+        as_states([b"env", b""])
+
+
+def test_states_are_decoded_to_views_of_the_message() -> None:
+    data = encode_message(MESSAGES["restore"])
+    restore = decode_message(data, LIMITS)
+    assert isinstance(restore, Restore)
+    assert all(np.shares_memory(s, np.frombuffer(data, np.uint8)) for s in restore.states)
 
 
 def test_a_flood_of_log_records_is_refused() -> None:
