@@ -40,6 +40,16 @@ from royale_client.driver_infos import (
     mask_row,
 )
 from royale_client.driver_leaves import ActionBuffer, BatchReader, NonFiniteWatch
+from royale_client.envs.digest import package_version
+from royale_client.snapshots.document import (
+    check_leaves,
+    describe_space,
+    read_document,
+    turn_from_plain,
+    turn_to_plain,
+    write_document,
+)
+from royale_client.snapshots.stack import Stack
 from royale_client.space_conversion import leaf_dtypes, to_spec
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import ConfigError
@@ -96,7 +106,17 @@ class GymnasiumDriver:
         self._asking: BoolArray | None = None
         self._acted: BoolArray | None = None
         self._turn: Turn | None = None
-        self.snapshot_obstacle: str | None = "snapshots of Gymnasium environments are not there yet"
+        self._stack = Stack(env)
+        self.snapshot_obstacle: str | None = self._stack.obstacle()
+        self._identity = {
+            "environment": _name(env),
+            "slots": self.num_slots,
+            "observation space": describe_space(self.observation_space),
+            "action space": describe_space(self.action_space),
+            "autoreset": mode.value,
+            "masks": self.has_masks,
+            "versions": {name: package_version(name) for name in ("gymnasium", "mujoco", "numpy")},
+        }
 
     @property
     def has_masks(self) -> bool:
@@ -140,12 +160,46 @@ class GymnasiumDriver:
         return farewell(turn, is_open, self._observations)
 
     def snapshot(self) -> bytes:
-        """Refuse; see `EnvDriver.snapshot`."""
-        raise SnapshotError(str(self.snapshot_obstacle))
+        """Return everything that decides what comes next; see `EnvDriver.snapshot`."""
+        if self._turn is None:
+            raise SnapshotError("an environment cannot be snapshotted before its first reset")
+        state = {
+            "turn": turn_to_plain(self._turn),
+            "acted": self._acted,
+            "observations": self._observations,
+            "masks": None if self._masks is None else self._masks.masks,
+            "actions": self._actions.leaves,
+            "episodes": self._episodes.snapshot(),
+            "environments": self._stack.read(),
+        }
+        try:
+            return write_document(self._identity, state)
+        except SnapshotError as error:
+            # The obstacle names the environment's class; the error only a place in the snapshot.
+            raise SnapshotError(self._stack.obstacle() or str(error)) from error
 
     def restore(self, state: bytes) -> Turn:
-        """Refuse; see `EnvDriver.restore`."""
-        raise SnapshotError(str(self.snapshot_obstacle))
+        """Go back to where a snapshot was taken; see `EnvDriver.restore`."""
+        saved = read_document(state, self._identity)
+        self._turn = None
+        try:
+            turn = turn_from_plain(saved["turn"], self.num_slots, self.observation_space)
+            check_leaves(saved["observations"], self.num_slots, self.observation_space)
+            self._stack.check(saved["environments"])
+            self._episodes.restore(saved["episodes"])
+            self._stack.write(saved["environments"])
+        except SnapshotError:
+            raise
+        # An environment's own method may raise anything; the next reset sets everything anew.
+        except Exception as error:
+            raise SnapshotError(f"the environments refused the snapshot: {error!r}") from error
+        if self._masks is not None:
+            self._masks.masks = saved["masks"]
+        self._actions.leaves = saved["actions"]
+        self._observations, self._acted = saved["observations"], saved["acted"]
+        self._asking = turn.asks
+        self._turn = turn
+        return turn
 
     def close(self) -> None:
         """Close the environment."""
@@ -243,3 +297,11 @@ class GymnasiumDriver:
             self._masks.masks = self._mask_method()
         else:
             self._masks.update(infos)
+
+
+def _name(env: AnyVectorEnv) -> str:
+    """Return the id an environment was made with, or the name of its class."""
+    base: Any = env.unwrapped
+    if isinstance(base, SyncVectorEnv):
+        base = base.envs[0].unwrapped
+    return base.spec.id if base.spec is not None else type(base).__name__

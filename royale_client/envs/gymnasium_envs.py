@@ -210,6 +210,7 @@ def _wrapper_for(config: GymConfig) -> Callable[[AnyEnv], AnyWrapper]:
     import gymnasium
 
     from royale_client.envs.wrappers import FrameSkip, InfoFilter
+    from royale_client.snapshots.async_layer import PartSnapshots
     from royale_client.space_conversion import to_spec
     from royale_client.wire.spaces import mask_size
 
@@ -225,7 +226,10 @@ def _wrapper_for(config: GymConfig) -> Callable[[AnyEnv], AnyWrapper]:
         if config.frame_skip > 1:
             env = FrameSkip(env, config.frame_skip)
         size = mask_size(to_spec(env.action_space)) if wants_masks else None
-        return InfoFilter(env, size, names)
+        filtered = InfoFilter(env, size, names)
+        if config.vectorization == "async":
+            return PartSnapshots(filtered)
+        return filtered
 
     return wrap
 
