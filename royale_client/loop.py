@@ -18,21 +18,24 @@ import numpy as np
 import numpy.typing as npt
 
 from royale_client.driver import EnvDriver, Turn
+from royale_client.saving import SavingFailedError, bring_back, num_asking, save
 from royale_client.session import (
     Answered,
     ClientSession,
     Event,
     Faulted,
+    RestoreAsked,
     ServerBusy,
+    SnapshotAsked,
     Stopped,
     Welcomed,
 )
 from royale_client.timing import Timings, WaitingNote
 from royale_client.transport import ConnectionLostError, Transport
-from royale_client.wire.errors import FAULT_CODES, RoyaleError
-from royale_client.wire.grammar import CLOSE_CODES, State
+from royale_client.wire.errors import FAULT_CODES, ProtocolError, RoyaleError
+from royale_client.wire.grammar import CLOSE_CODES, Side, State, may_send
 from royale_client.wire.limits import Limits
-from royale_client.wire.messages import Fault, Hello, Welcome
+from royale_client.wire.messages import Fault, Goodbye, Hello, Welcome
 from royale_client.wire.notices import STOP_REASONS
 
 logger = logging.getLogger(__name__)
@@ -190,7 +193,7 @@ class _Conversation:
 
     def excuse(self, error: BaseException) -> None:
         """Tell the server why this client vanishes, if it still listens."""
-        if self._session.state not in (State.READY, State.GREETED):
+        if not may_send(Side.CLIENT, self._session.state, Goodbye.TYPE):
             return
         self._say_goodbye("the client failed", f"{type(error).__name__}: {error}")
 
@@ -226,6 +229,10 @@ class _Conversation:
                 self._act(event)
             case Welcomed(welcome=welcome):
                 self._begin(welcome)
+            case SnapshotAsked(number=number):
+                self._snapshot(number)
+            case RestoreAsked():
+                self._restore(event)
             case ServerBusy(busy=busy):
                 self._say(self._note.busy(busy, self._loop._clock()))
             case Stopped(stop=stop):
@@ -237,7 +244,7 @@ class _Conversation:
         return None
 
     def _begin(self, welcome: Welcome) -> None:
-        """Send what every group owes; groups that owe nothing begin fresh episodes."""
+        """Take up turns, unless the server will first say where from."""
         loop = self._loop
         logger.info(
             "joined run %s as %s: %d slots from %d on, policy version %d",
@@ -247,6 +254,12 @@ class _Conversation:
             welcome.first_slot,
             welcome.policy_version,
         )
+        if not welcome.restores:
+            self._send_owed(welcome)
+
+    def _send_owed(self, welcome: Welcome) -> None:
+        """Send what every group owes; groups that owe nothing begin fresh episodes."""
+        loop = self._loop
         first = 0
         for group, driver in enumerate(loop._drivers):
             owed = loop._owed[group]
@@ -256,6 +269,47 @@ class _Conversation:
             first += driver.num_slots
             loop._owed[group] = owed
             self._send(group, owed)
+
+    def _snapshot(self, number: int) -> None:
+        """Hand the server the states of all environments, or say why it gets none."""
+        session = self._session
+        try:
+            if any(self._has_left):
+                raise SavingFailedError("the client is leaving")
+            data = session.snapshotted(number, save(self._loop._drivers))
+        except (SavingFailedError, ProtocolError) as error:
+            logger.warning("no snapshot for the server: %s", error)
+            data = session.snapshotted(number, failure=str(error))
+        self._transport.send(data)
+
+    def _restore(self, event: RestoreAsked) -> None:
+        """Go back to the states the server hands out, or begin fresh episodes."""
+        loop, session = self._loop, self._session
+        assert session.welcome is not None
+        failure = None
+        # From the first driver on, what was owed belongs to environments that are no more.
+        loop.forget_episodes()
+        if event.states:
+            try:
+                turns = bring_back(loop._drivers, event.states)
+            except SavingFailedError as error:
+                failure = str(error)
+                logger.warning("not restored, fresh episodes begin: %s", error)
+            else:
+                self._go_on(turns)
+                return
+        self._transport.send(session.restored(failure=failure))
+        self._send_owed(session.welcome)
+
+    def _go_on(self, turns: list[Turn]) -> None:
+        """Owe restored turns; the server has them and will answer."""
+        loop = self._loop
+        loop._owed = [turn.already_reported() for turn in turns]
+        self._sent_s = [loop._clock()] * len(turns)
+        slots = [driver.num_slots for driver in loop._drivers]
+        asking = [num_asking(turn, n) for turn, n in zip(turns, slots, strict=True)]
+        self._transport.send(self._session.restored(asking=asking))
+        logger.info("environments restored; the episodes go on")
 
     def _act(self, answer: Answered) -> None:
         """Carry out the actions of one group and send what came of it."""
@@ -289,12 +343,13 @@ class _Conversation:
         return self._leave_by_s is not None
 
     def _may_go(self) -> bool:
-        """Say whether every group has reported its last step, or has waited long enough.
+        """Say whether every group has reported its last step, or has none or waited long enough.
 
         A request without an answer holds nothing at the server: leaving it there loses no frame.
         """
         assert self._leave_by_s is not None
-        if self._session.welcome is None or all(self._has_left):
+        is_ready = self._session.state is State.READY
+        if not is_ready or all(self._has_left):
             return True
         return self._loop._clock() >= self._leave_by_s
 

@@ -34,9 +34,9 @@ from royale_client.transport import (
     Transport,
 )
 from royale_client.wire.errors import RoyaleError
-from royale_client.wire.grammar import CLOSE_CODES, State
+from royale_client.wire.grammar import CLOSE_CODES, Side, may_send
 from royale_client.wire.limits import Limits
-from royale_client.wire.messages import Hello, Stop
+from royale_client.wire.messages import Goodbye, Hello, Step, Stop
 
 logger = logging.getLogger(__name__)
 
@@ -152,9 +152,10 @@ class PolicyLink:
     def _leave(session: _Session, turn: Turn | None, reason: str, exception: str | None) -> None:
         protocol, transport = session.protocol, session.transport
         try:
-            if turn is not None and protocol.outstanding(0) is None:
+            may_step = may_send(Side.CLIENT, protocol.state, Step.TYPE)
+            if turn is not None and may_step and protocol.outstanding(0) is None:
                 send_turn(protocol, transport, 0, turn)
-            if protocol.state is not State.FAULTED:
+            if may_send(Side.CLIENT, protocol.state, Goodbye.TYPE):
                 transport.send(protocol.goodbye(reason, exception))
         except ConnectionLostError as lost:
             logger.debug("no goodbye: %s", lost)

@@ -131,6 +131,11 @@ CLOSE_CODES = {"finished": 1000, "stopping": 1001, "halted": 1001, "fault": 1008
 """WebSocket close code after a stop (by its reason), a fault, or the client's goodbye."""
 
 
+def may_send(side: Side, state: State, message: str) -> bool:
+    """Tell whether ``side`` may send ``message`` now."""
+    return message in TRANSITIONS[side][state]
+
+
 def next_state(side: Side, state: State, message: str) -> State:
     """Return the state after ``side`` has sent ``message``.
 

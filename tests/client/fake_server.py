@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,22 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
 from royale_client.transport import ConnectionLostError
-from royale_client.wire.messages import Goodbye, Hello, Step, Welcome
+from royale_client.wire.messages import (
+    Goodbye,
+    Hello,
+    Restored,
+    Snapshotted,
+    Step,
+    Welcome,
+)
 from royale_client.wire.spaces import leaves
 from royale_client.wire.version import SUBPROTOCOL
 from royale_server.endpoint.session import (
     GoodbyeReceived,
     HelloReceived,
+    RestoredReceived,
     ServerSession,
+    SnapshottedReceived,
     StepReceived,
 )
 
@@ -35,16 +44,32 @@ class FakeServer:
     Args:
         rule: Returns the messages to send for one step; the default answers it at once.
         action: Value of every action that is answered.
+        last_requests: Last request of each group, as another server has left them.
+        states: What to restore; None promises no restore, and an empty list means afresh.
+        asking: Rows of each group that ask in its restored request; None takes all.
     """
 
-    def __init__(self, rule: Rule | None = None, action: int = 1) -> None:
+    def __init__(
+        self,
+        rule: Rule | None = None,
+        action: int = 1,
+        last_requests: tuple[int, ...] | None = None,
+        states: Sequence[bytes] | None = None,
+        asking: tuple[int, ...] | None = None,
+    ) -> None:
         self.session = ServerSession()
         self.steps: list[Step] = []
+        self.snapshots: list[Snapshotted] = []
+        self.restored: Restored | None = None
         self.hello: Hello | None = None
         self.goodbye: Goodbye | None = None
         self.version = 0
         self._rule = rule or (lambda server, step: [server.answer(step)])
         self._action = action
+        self._last_requests = last_requests
+        self._states = states
+        self._restored_asking = asking
+        self._asking: dict[int, int] = {}
 
     def take(self, data: bytes) -> list[bytes]:
         """Take one message of the client and return what to send."""
@@ -54,9 +79,17 @@ class FakeServer:
                 case HelloReceived(hello=hello):
                     self.hello = hello
                     replies.append(self.welcome(hello))
-                case StepReceived(step=step):
+                    replies += self.restore()
+                case StepReceived(step=step, asking=asking):
                     self.steps.append(step)
+                    self._asking[step.group] = asking
                     replies += self._rule(self, step)
+                case SnapshottedReceived(snapshotted=snapshotted):
+                    self.snapshots.append(snapshotted)
+                    replies += self.answer_all()
+                case RestoredReceived(restored=restored, to_adopt=to_adopt):
+                    self.restored = restored
+                    replies += self._adopt() if to_adopt else []
                 case GoodbyeReceived(goodbye=goodbye):
                     self.goodbye = goodbye
         return replies
@@ -71,19 +104,38 @@ class FakeServer:
                 policy_version=self.version,
                 first_slot=0,
                 seeds=np.arange(100, 100 + hello.num_slots, dtype=np.uint64),
-                last_requests=(0,) * len(hello.groups),
+                last_requests=self._last_requests or (0,) * len(hello.groups),
+                restores=self._states is not None,
             )
         )
 
+    def restore(self) -> list[bytes]:
+        """Hand out what is to be restored, if anything was promised."""
+        return [] if self._states is None else [self.session.restore(self._states)]
+
+    def _adopt(self) -> list[bytes]:
+        assert self.hello is not None
+        asking = self._restored_asking or self.hello.groups
+        self.session.adopt(asking)
+        self._asking = dict(enumerate(asking))
+        return self.answer_all()
+
     def answer(self, step: Step) -> bytes:
         """Answer one step with the same action in every asking row."""
+        return self._answer(step.group, step.request)
+
+    def answer_all(self) -> list[bytes]:
+        """Answer every open request."""
+        numbers = {group: self.session.outstanding(group) for group in self._asking}
+        return [self._answer(group, number) for group, number in numbers.items() if number]
+
+    def _answer(self, group: int, request: int) -> bytes:
         assert self.hello is not None
-        rows = step.num_rows if step.asks is None else int(step.asks.sum())
         actions = tuple(
-            np.full((rows, *leaf.shape), self._action, leaf.dtype)
+            np.full((self._asking[group], *leaf.shape), self._action, leaf.dtype)
             for leaf in leaves(self.hello.action_space)
         )
-        return self.session.action(step.group, step.request, self.version, actions)
+        return self.session.action(group, request, self.version, actions)
 
 
 class ServerTransport:
