@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from algorithms.errors import RestoreError
 from algorithms.spaces import ArrayLayout
 
 if TYPE_CHECKING:
@@ -110,14 +111,60 @@ class RolloutStorage:
         self.slots = np.full(capacity, UNUSED, np.int64)
         self.ordinals = np.full(capacity, UNUSED, np.int64)
 
+    def arrays(self) -> dict[str, Array]:
+        """Return every array ``(C, …)`` by a name that is stable from version to version."""
+        observations = {f"observations.{j}": leaf for j, leaf in enumerate(self.observations)}
+        step_state = {f"step_state.{name}": array for name, array in self.step_state.items()}
+        masks = {} if self.masks is None else {"masks": self.masks}
+        outcome = {
+            "rewards": self.rewards,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+            "bootstrap": self.bootstrap,
+            "slots": self.slots,
+            "ordinals": self.ordinals,
+        }
+        return observations | step_state | masks | outcome
+
+    def copy_frames(self, cells: IntArray) -> dict[str, Array]:
+        """Copy everything that is known of some frames.
+
+        Args:
+            cells: Cells of the frames. Shape ``(n,)``.
+
+        Returns:
+            The rows of every array under its name in ``arrays``. Each of shape ``(n, …)``.
+        """
+        index = contiguous(cells)
+        return {name: array[index].copy() for name, array in self.arrays().items()}
+
+    def load_frames(self, frames: Mapping[str, Array]) -> None:
+        """Put frames into the cells from 0 on.
+
+        Args:
+            frames: What ``copy_frames`` of a storage of the same layout returned.
+
+        Raises:
+            RestoreError: If they are of another layout, naming every array that does not fit.
+        """
+        own = self.arrays()
+        reshaped = [
+            f"{name}: got {_described(frames[name])}, expected {_described(own[name])}"
+            for name in own.keys() & frames.keys()
+            if _described(frames[name]) != _described(own[name])
+        ]
+        missing, unexpected = sorted(own.keys() - frames.keys()), sorted(frames.keys() - own.keys())
+        if missing or unexpected or reshaped:
+            raise RestoreError(
+                "the stored frames", missing=missing, unexpected=unexpected, reshaped=reshaped
+            )
+        for name, rows in frames.items():
+            own[name][: len(rows)] = rows
+
     @property
     def nbytes(self) -> int:
         """Memory of all arrays, in bytes."""
-        outcome = (self.rewards, self.terminated, self.truncated, self.bootstrap)
-        masks = () if self.masks is None else (self.masks,)
-        identity = (self.slots, self.ordinals)
-        arrays = (*self.observations, *self.step_state.values(), *masks, *outcome, *identity)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in self.arrays().values())
 
     def assign(self, cells: IntArray, slots: IntArray, ordinals: IntArray) -> None:
         """Reserve cells for frames whose action is being inferred; their outcome starts empty.
@@ -257,3 +304,7 @@ class RolloutStorage:
 
 def _allocate(capacity: int, layout: ArrayLayout) -> Array:
     return np.zeros((capacity, *layout.shape), layout.dtype)
+
+
+def _described(array: Array) -> str:
+    return f"rows of {array.dtype} {array.shape[1:]}"

@@ -15,17 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from algorithms.spaces import Spaces
-from checkpoints import CheckpointContents
+from algorithms.base import LearnerState
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.limits import Limits
-from royale_client.wire.spaces import from_data
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.websocket_server import WebSocketServer, write_address
 from royale_server.exit_codes import ExitCode
-from royale_server.model.build import STATE, Components, choose_device, preload
+from royale_server.model.build import Components, choose_device, preload
 from royale_server.model.worker import ModelThread, ModelWorker
 from royale_server.monitoring.console import Console
 from royale_server.monitoring.logging_setup import copied_to
@@ -33,6 +31,7 @@ from royale_server.preconditions import read_token
 from royale_server.registry import AlgorithmEntry, PolicyEntry
 from royale_server.run.attempt import Attempt, open_attempt
 from royale_server.run.output import WriteFailure
+from royale_server.saved_run import from_contents, learner_state
 from royale_server.stop_signals import handle_stop_signals
 from royale_server.trainer import Start, Trainer
 
@@ -86,7 +85,8 @@ def run(
         start = Start(
             attempt=attempt.number,
             directory=attempt.path,
-            resumed=attempt.resumed,
+            resumed=None if attempt.resumed is None else from_contents(attempt.resumed),
+            resumed_step=None if attempt.resumed is None else attempt.resumed.step,
             warm_start=warm_start,
             facts=attempt.facts,
         )
@@ -139,9 +139,7 @@ def assemble(
         on_first_spaces=trainer.spaces_known,
     )
     if start.resumed is not None:
-        spaces = _spaces_in(start.resumed)
-        if spaces is not None:
-            admission.spaces = spaces
+        admission.spaces = start.resumed.spaces
     hub = Hub(
         config=config,
         limits=Limits(),
@@ -265,21 +263,10 @@ def _report_write_failure(failure: WriteFailure) -> None:
     )
 
 
-def _warm_start(config: ServerConfig) -> CheckpointContents | None:
+def _warm_start(config: ServerConfig) -> LearnerState | None:
     path = getattr(config.algo, "policy_checkpoint_path", None)
     if path is None or config.resume:
         return None
     from checkpoints import load
 
-    return load(path)
-
-
-def _spaces_in(contents: CheckpointContents) -> Spaces | None:
-    data = contents.documents[STATE].get("spaces")
-    if data is None:
-        return None
-    return Spaces(
-        observation=from_data(data["observation"]),
-        action=from_data(data["action"]),
-        masks=data["masks"],
-    )
+    return learner_state(load(path))

@@ -16,23 +16,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from algorithms.base import LearnerState
 from algorithms.errors import LearnAborted
 from algorithms.spaces import Spaces
 from checkpoints import CheckpointContents, check_saveable
 from royale_client.wire.errors import RoyaleError
 from royale_client.wire.messages import Hello
-from royale_client.wire.spaces import to_data
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
 from royale_server.exit_codes import ExitCode
 from royale_server.iteration import IterationClock, metrics_row
-from royale_server.model.build import LEARNER, MODEL, OPTIMIZER, STATE, Built, Components, build
+from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
-from royale_server.run.writer import CheckpointSupersededError, Writer
-from royale_server.scheduler import Group, Learn, Scheduler
+from royale_server.run.writer import Writer
+from royale_server.saved_run import RunCounters, SavedRun, Sessions, to_contents
+from royale_server.saver import NO_CELLS, Saver
+from royale_server.scheduler import Effect, Group, Learn, Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +75,10 @@ class Start:
     attempt: int
     directory: Path
     """Of the run; for the trial save."""
-    resumed: CheckpointContents | None = None
-    warm_start: CheckpointContents | None = None
+    resumed: SavedRun | None = None
+    resumed_step: int | None = None
+    """Step of the checkpoint it is resumed from."""
+    warm_start: LearnerState | None = None
     facts: Mapping[str, Any] | None = None
     """Digests that go into every checkpoint's manifest."""
 
@@ -130,8 +134,7 @@ class Trainer:
         self._has_collected = False
         self._built: Built | None = None
         self._spaces: Spaces | None = None
-        self._saved_step = None if start.resumed is None else start.resumed.step
-        self._save_error: BaseException | None = None
+        self._saver: Saver | None = None
         self._step = 0
         self._iteration = 0
         self._env_steps_before = 0
@@ -160,12 +163,13 @@ class Trainer:
     def spaces_known(self, spaces: Spaces) -> None:
         """Build the engine for these spaces; clients wait in the lobby until it is there."""
         self._spaces = spaces
+        saved = self._start.resumed
         job = partial(
             build,
             self._config,
             self._components,
             spaces,
-            resumed=self._start.resumed,
+            resumed=None if saved is None else Saved(saved.learner, saved.frames, saved.generators),
             warm_start=self._start.warm_start,
         )
         self._model.submit(job, self._engine_built, self._build_refused)
@@ -176,8 +180,9 @@ class Trainer:
         self._built = built
         self._step = built.global_step
         self._on_begin()
-        if self._start.resumed is not None:
-            self._continue(self._start.resumed)
+        resumed = self._start.resumed
+        if resumed is not None:
+            self._continue(resumed.counters)
         scheduler = Scheduler(
             self._config.scheduler(),
             target=built.frames_wanted,
@@ -186,24 +191,43 @@ class Trainer:
         scheduler.ledger.version = built.policy_version
         self._iteration_clock.opened(self._clock())
         self._console.built(device=built.device, frames_wanted=built.frames_wanted)
-        self._hub.attach(built.engine, scheduler)
         if built.saves:
-            self._model.submit(built.engine.snapshot, self._try_saving, self.failed)
+            self._saver = self._make_saver(built)
+            self._model.submit(
+                partial(built.engine.snapshot, NO_CELLS), self._try_saving, self.failed
+            )
+        self._hub.attach(built.engine, scheduler, None if resumed is None else resumed.sessions)
+
+    def _make_saver(self, built: Built) -> Saver:
+        return Saver(
+            hub=self._hub,
+            engine=built.engine,
+            model=self._model,
+            writer=self._writer,
+            contents=self._contents,
+            saved_step=self._start.resumed_step,
+            clock=self._clock,
+            post=self._post,
+            on_saved=self._checkpoint_saved,
+            on_refused=self._checkpoint_refused,
+            on_failed=self.failed,
+        )
 
     def _try_saving(self, snapshot: Snapshot) -> None:
         """What cannot be saved must not surface after hours of training."""
-        job = partial(check_saveable, self._start.directory, self._contents(snapshot))
+        job = partial(check_saveable, self._start.directory, self._contents(snapshot, None))
         self._model.submit(job, _note_size, self.failed)
 
-    def _continue(self, contents: CheckpointContents) -> None:
-        run = contents.documents[STATE]["run"]
-        self._iteration = run["iteration"]
-        self._env_steps_before = run["env_steps"]
-        self._recent_returns.extend(run["recent_returns"])
-        self._episodes_total = run["episodes_total"]
-        self._hub.expect_episodes(run["next_episodes"])
-        logger.info("resumed from the checkpoint of step %s", f"{contents.step:,}")
-        self.event("resumed", f"resumed from step {contents.step}", step=contents.step)
+    def _continue(self, counters: RunCounters) -> None:
+        self._iteration = counters.iteration
+        self._env_steps_before = counters.env_steps
+        self._recent_returns.extend(counters.recent_returns)
+        self._returns, self._lengths = list(counters.returns), list(counters.lengths)
+        self._episodes_total = counters.episodes_total
+        self._hub.expect_episodes(counters.next_episodes)
+        step = self._start.resumed_step
+        logger.info("resumed from the checkpoint of step %s", f"{step:,}")
+        self.event("resumed", f"resumed from step {step}", step=step)
 
     def _build_refused(self, error: BaseException) -> None:
         """The policy, a checkpoint or the device does not fit: refuse the run, with its reason."""
@@ -269,6 +293,16 @@ class Trainer:
         if self._built is not None and self._built.frames_wanted is not None:
             stored = self._hub.scheduler.ledger.num_complete
             self._console.collecting(stored, self._built.frames_wanted)
+
+    def rested(self, effects: tuple[Effect, ...]) -> None:
+        """See `RestListener`."""
+        if self._saver is not None:
+            self._saver.rested(effects)
+
+    def gathered(self, sessions: Sessions) -> None:
+        """See `RestListener`."""
+        if self._saver is not None:
+            self._saver.gathered(sessions)
 
     def event(self, kind: str, message: str, **facts: object) -> None:
         """See `Listener`."""
@@ -368,18 +402,19 @@ class Trainer:
         )
         self._writer.metrics(row, result.global_step)
         self._console.iteration(row)
-        hub.expected_learn_s = result.duration_s
         reason = self._reached_limit(result)
         if reason is not None and self._end is None:
             self._end, self._end_message = End.FINISHED, reason
         if self._end is not None:
             self._save_and_end()
-            return
-        is_due = self._iteration % self._config.save_every == 0
-        if is_due and self._built is not None and self._built.saves:
-            self._save(lambda: None)
+        elif self._saver is not None and self._iteration % self._config.save_every == 0:
+            self._saver.save()
         self._iteration_clock.opened(self._clock())
-        hub.learned(version=result.policy_version, target=result.frames_wanted)
+        hub.learned(
+            version=result.policy_version,
+            target=result.frames_wanted,
+            duration_s=result.duration_s,
+        )
 
     def _reached_limit(self, result: Learned) -> str | None:
         until = self._config.until_timesteps
@@ -392,8 +427,9 @@ class Trainer:
     def _learn_failed(self, error: BaseException) -> None:
         if isinstance(error, LearnAborted):
             self._is_learning = False
-            logger.warning("the learn step was given up; the checkpoint is that of the one before")
+            logger.warning("the learn step was given up: its frames are saved, to be learnt later")
             self._save_and_end()
+            self._hub.learn_aborted()
             return
         self.failed(error)
 
@@ -404,6 +440,8 @@ class Trainer:
         self._num_signals += 1
         if self._num_signals > 1:
             self._abort.set()
+            if self._saver is not None:
+                self._saver.hurry()
         self.stop(end, message)
 
     def stop(self, end: End, message: str) -> None:
@@ -411,102 +449,85 @@ class Trainer:
         if self._end is not None:
             return
         self._end, self._end_message = end, message
-        self._hub.rest()
         self.event("stopping", message)
         self._console.stopping(message, learning=self._is_learning)
         if self._is_learning:
+            self._hub.rest()
             self._stop_deadline = self._clock() + LEARN_GRACE_S
         else:
             self._save_and_end()
 
     def tick(self) -> None:
         """Do what is due by time alone. Call it about ten times a second."""
+        if self._saver is not None:
+            self._saver.tick()
         idle_limit = self._config.exit_when_idle
         if idle_limit is None or self._idle_since is None or self._end is not None:
             return
         if self._clock() - self._idle_since >= idle_limit:
             self.stop(End.IDLE, f"no clients for {idle_limit:g} s")
 
+    def checkpoint_now(self) -> None:
+        """Take a checkpoint at the next rest point, as somebody wishes."""
+        if self._saver is not None and self._iteration > 0 and self._end is None:
+            self._saver.save()
+
     def _save_and_end(self) -> None:
         self._is_closing = True
-        built = self._built
-        can_save = built is not None and built.saves and self._iteration > 0
-        if can_save and self._saved_step != self._step:
-            self._save(self._conclude)
+        if self._saver is not None and self._iteration > 0:
+            self._saver.save_last(self._conclude)
         else:
+            self._hub.rest()
             self._conclude()
 
-    def _save(self, then: Callable[[], None]) -> None:
-        """Copy the learner's state on the model thread, write it on the writer thread."""
-        assert self._built is not None
-        self._model.submit(
-            self._built.engine.snapshot, partial(self._write_checkpoint, then), self.failed
-        )
+    def _checkpoint_saved(self, step: int, path: Path) -> None:
+        self.event("saved", f"saved the checkpoint of step {step}", step=step)
+        self._console.checkpoint_saved(step, path)
 
-    def _write_checkpoint(self, then: Callable[[], None], snapshot: Snapshot) -> None:
-        contents = self._contents(snapshot)
+    def _checkpoint_refused(self, step: int, error: Exception) -> None:
+        logger.error("the checkpoint of step %d could not be written: %s", step, error)
+        self.event("checkpoint_failed", str(error), step=step)
 
-        def written(result: Path | Exception) -> None:
-            self._post(partial(self._checkpoint_written, contents.step, result, then))
-
-        self._writer.checkpoint(contents, written)
-
-    def _checkpoint_written(
-        self, step: int, result: Path | Exception, then: Callable[[], None]
-    ) -> None:
-        if isinstance(result, CheckpointSupersededError):
-            logger.warning("%s", result)
-        elif isinstance(result, Exception):
-            self._save_error = result
-            logger.error("the checkpoint of step %d could not be written: %s", step, result)
-            self.event("checkpoint_failed", str(result), step=step)
-        else:
-            self._save_error = None
-            self._saved_step = step
-            self.event("saved", f"saved the checkpoint of step {step}", step=step)
-            self._console.checkpoint_saved(step, result)
-        then()
-
-    def _contents(self, snapshot: Snapshot) -> CheckpointContents:
+    def _contents(self, snapshot: Snapshot, sessions: Sessions | None) -> CheckpointContents:
         assert self._spaces is not None
-        ledger = self._hub.scheduler.ledger
-        spaces = {
-            "observation": to_data(self._spaces.observation),
-            "action": to_data(self._spaces.action),
-            "masks": self._spaces.masks,
-        }
-        run = {
-            "iteration": self._iteration,
-            "env_steps": self._env_steps_before + ledger.env_steps_total,
-            "attempt": self._start.attempt,
-            "recent_returns": list(self._recent_returns),
-            "episodes_total": self._episodes_total,
-            "next_episodes": self._hub.next_episodes(),
-        }
-        return CheckpointContents(
-            step=snapshot.global_step,
-            tensors={MODEL: snapshot.state.model, OPTIMIZER: snapshot.state.optimizer},
-            documents={
-                STATE: {LEARNER: snapshot.state.counters, "run": run, "spaces": spaces},
-                "rng": {"seed": self._config.seed, "policy_version": snapshot.policy_version},
-            },
-            facts={**(self._start.facts or {}), "metrics_row": self._iteration},
+        env_steps = self._hub.scheduler.ledger.env_steps_total
+        counters = RunCounters(
+            iteration=self._iteration,
+            env_steps=self._env_steps_before + env_steps,
+            attempt=self._start.attempt,
+            episodes_total=self._episodes_total,
+            recent_returns=list(self._recent_returns),
+            returns=list(self._returns),
+            lengths=list(self._lengths),
+            next_episodes=self._hub.next_episodes(),
+        )
+        facts: dict[str, Any] = {**(self._start.facts or {}), "metrics_row": self._iteration}
+        if self._recent_returns:
+            score = sum(self._recent_returns) / len(self._recent_returns)
+            facts |= {"score": score, "score_of": "return_mean_100"}
+        return to_contents(
+            snapshot,
+            counters=counters,
+            spaces=self._spaces,
+            sessions=sessions,
+            facts=facts,
         )
 
     def _conclude(self) -> None:
         assert self._end is not None
         code = self._end.code
-        if self._save_error is not None:
+        if self._saver is not None and self._saver.error is not None:
             code = ExitCode.CRASHED
         elif self._end in WITH_CHECKPOINT and not self._saved_by_this_attempt():
             code = ExitCode.INTERRUPTED
         self._finish(code)
 
+    @property
+    def _saved_step(self) -> int | None:
+        return self._start.resumed_step if self._saver is None else self._saver.saved_step
+
     def _saved_by_this_attempt(self) -> bool:
-        resumed = self._start.resumed
-        return self._saved_step is not None and (
-            resumed is None or self._saved_step != resumed.step
-        )
+        return self._saved_step is not None and self._saved_step != self._start.resumed_step
 
     def _finish(self, code: ExitCode) -> None:
         if self._is_ended:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from algorithms.spaces import Spaces
 from royale_client.wire.errors import ProtocolError
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello, Welcome
+from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_client.wire.spaces import leaves
 from royale_client.wire.version import negotiate
 from royale_server.config import ServerConfig
@@ -66,18 +67,27 @@ class Admission:
         self.spaces: Spaces | None = None
         """Spaces of the run: those of its first client, or of the checkpoint it resumed from."""
 
-    def check(self, hello: Hello, num_sessions: int, scheduler: Scheduler | None) -> None:
+    def check(
+        self,
+        hello: Hello,
+        num_sessions: int,
+        scheduler: Scheduler | None,
+        awaited: Sequence[str] = (),
+    ) -> None:
         """Refuse a hello that cannot take part.
 
         Args:
             hello: A well-formed hello.
             num_sessions: Sessions taking part or waiting to.
             scheduler: The scheduler, once there is one.
+            awaited: Names of clients that have a place already, from a checkpoint.
 
         Raises:
             ProtocolError: Saying what, where, got, expected and the remedy.
         """
-        self._check_room(hello, num_sessions, scheduler)
+        self._check_sessions(num_sessions)
+        if hello.client_name not in awaited:
+            self._check_room(hello, scheduler, awaited)
         if self.spaces is not None:
             check_spaces(self.spaces, hello)
 
@@ -122,9 +132,26 @@ class Admission:
         return next(name for n in range(2, 2**31) if (name := f"{wanted}~{n}") not in names)
 
     def welcome(
-        self, hello: Hello, *, name: str, first_slot: int, first_episode: int, policy_version: int
+        self,
+        hello: Hello,
+        *,
+        name: str,
+        first_slot: int,
+        first_episode: int,
+        policy_version: int,
+        last_requests: tuple[int, ...] | None = None,
     ) -> Welcome:
-        """What the client is told."""
+        """What the client is told.
+
+        Args:
+            hello: Its hello.
+            name: Its name in this run.
+            first_slot: Number of its first slot.
+            first_episode: Ordinal of the next episode of its slots; keys their seeds.
+            policy_version: Completed learn steps.
+            last_requests: For a client that takes its place in a checkpoint, the number of each
+                group's parked request.
+        """
         config = self._config
         num_slots = sum(hello.groups)
         return Welcome(
@@ -136,14 +163,15 @@ class Admission:
             first_slot=first_slot,
             seeds=_seeds(config.seed, name, first_episode, num_slots),
             horizon=1,
-            last_requests=tuple(0 for _ in hello.groups),
+            last_requests=last_requests or tuple(0 for _ in hello.groups),
+            restores=last_requests is not None and RESTART in hello.features,
             limits={**Limits().to_data(), "max_slots": config.max_slots},
             timeouts={
                 "feedback_wait_s": config.feedback_wait_timeout,
                 "first_step_s": config.first_step_timeout,
             },
             assignments=(),
-            features=(),
+            features=tuple(f for f in (SNAPSHOT, RESTART) if f in hello.features),
         )
 
     def no_actions(self) -> tuple[npt.NDArray[Any], ...]:
@@ -151,12 +179,16 @@ class Admission:
         assert self.spaces is not None
         return tuple(np.empty((0, *leaf.shape), leaf.dtype) for leaf in leaves(self.spaces.action))
 
-    def _check_room(self, hello: Hello, num_sessions: int, scheduler: Scheduler | None) -> None:
+    def _check_sessions(self, num_sessions: int) -> None:
         if num_sessions >= self._config.max_sessions:
             raise CapacityError(
                 f"the server has all {num_sessions} sessions it takes",
                 remedy="try again later, or raise --max-sessions on the server",
             )
+
+    def _check_room(
+        self, hello: Hello, scheduler: Scheduler | None, awaited: Sequence[str]
+    ) -> None:
         in_use = 0 if scheduler is None else scheduler.slots_in_use
         if in_use + sum(hello.groups) > self._config.max_slots:
             raise CapacityError(
@@ -169,7 +201,10 @@ class Admission:
             raise RefusedError(
                 "this deterministic run has all its clients",
                 got=f"a client named {hello.client_name!r}",
-                remedy="start the server with a higher --min-clients",
+                expected=f"one named {' or '.join(awaited)}" if awaited else "",
+                remedy="start the client under one of these names (--client-name)"
+                if awaited
+                else "start the server with a higher --min-clients",
             )
 
 

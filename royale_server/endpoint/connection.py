@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from royale_server.endpoint.returning import Remembered
     from royale_server.endpoint.session import ServerSession
     from royale_server.scheduler import Group, Member
 
@@ -42,6 +43,8 @@ class Peer:
     """Unique among the connected clients: the hello's name, numbered if taken."""
     member: Member | None = None
     """Its part in the scheduler, once welcomed."""
+    remembered: Remembered | None = None
+    """What a checkpoint knows of it, until its environments are restored."""
     is_closed: bool = False
     busy_said_at: float = 0.0
     warn_again_at: float = 0.0
@@ -52,6 +55,11 @@ class Peer:
     """An all-true row mask per group, so that the usual step allocates none."""
     nobody: dict[Group, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """An all-false row mask per group."""
+
+    @property
+    def is_trainer(self) -> bool:
+        """Whether it has said hello, to train."""
+        return self.session.hello is not None and self.session.hello.role == "train"
 
     @property
     def label(self) -> str:

@@ -5,7 +5,7 @@ Arrays over slots, a fixed number of operations per request; only an episode's e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,18 @@ class EpisodeBook:
         more = np.zeros(count, np.int64)
         self._first_version = np.concatenate([self._first_version, more])
         self._last_version = np.concatenate([self._last_version, more])
+
+    def versions(self) -> dict[str, IntArray]:
+        """Copy what is known of the running episodes. Each ``(S,)`` over slots."""
+        return {
+            "first_version": self._first_version.copy(),
+            "last_version": self._last_version.copy(),
+        }
+
+    def load_versions(self, versions: Mapping[str, IntArray]) -> None:
+        """Take over what `versions` returned."""
+        self._first_version = versions["first_version"].copy()
+        self._last_version = versions["last_version"].copy()
 
     def acted(self, items: Sequence[InferItem], version: int) -> None:
         """Note the version that answered these rows."""

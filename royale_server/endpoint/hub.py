@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,18 +23,24 @@ from royale_client.wire.messages import Hello, Log, Step
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.connection import NOTES_PER_TICK, Connection, Peer
+from royale_server.endpoint.continuity import Continuity, RestListener, noise_slots
 from royale_server.endpoint.episodes import EpisodeBook
+from royale_server.endpoint.explaining import Explainer
 from royale_server.endpoint.finiteness import NonFinite, find_nonfinite
+from royale_server.endpoint.roll import Roll
 from royale_server.endpoint.session import (
     Event,
     GoodbyeReceived,
     HelloReceived,
     LogReceived,
+    RestoredReceived,
     ServerSession,
+    SnapshottedReceived,
     StepReceived,
 )
 from royale_server.model.engine import Engine, Inferred
 from royale_server.model.worker import ModelWorker
+from royale_server.saved_run import Sessions
 from royale_server.scheduler import (
     Answer,
     EndRun,
@@ -52,16 +58,12 @@ from royale_server.scheduler import (
 
 logger = logging.getLogger(__name__)
 
-BUSY_AFTER_S = 2.0
-"""A client that waits longer than this is told why."""
-BUSY_EVERY_S = 5.0
-WAITING_LINE_EVERY_S = 5.0
 HELLO_TIMEOUT_S = 4.0
 WARN_EVERY_S = 30.0
 """A client whose numbers are not finite is shown to a person this often."""
 
 
-class Listener(Protocol):
+class Listener(RestListener, Protocol):
     """What the run does when the hub has something for it."""
 
     def client_joined(self, peer: Peer, hello: Hello) -> None:
@@ -78,9 +80,6 @@ class Listener(Protocol):
 
     def learn_due(self, command: Learn) -> None:
         """The scheduler wants a learn step; answer with `Hub.learned`."""
-
-    def event(self, kind: str, message: str, **facts: object) -> None:
-        """Something for the events of the run."""
 
     def queue_waiting(self, groups: list[Group], since: float) -> None:
         """Nothing could be inferred for a while: these groups owe a request."""
@@ -120,19 +119,14 @@ class Hub:
         self._model = model
         self._listener = listener
         self._clock = clock
-        self._peers: dict[Peer, None] = {}
-        self._lobby: list[Peer] = []
-        self._by_member: dict[Member, Peer] = {}
+        self._roll = Roll()
+        self._continuity = Continuity(config, self._roll, listener, clock)
+        self._explainer = Explainer(config, self._roll, listener.queue_waiting, clock())
         self._episodes = EpisodeBook()
         self._next_episode: Counter[str] = Counter()
         self._is_stopped = False
         self._engine: Engine | None = None
         self._scheduler: Scheduler | None = None
-        self._last_dispatch_at = clock()
-        self._waiting_said_at = 0.0
-        self._learning_since = 0.0
-        self.expected_learn_s: float | None = None
-        """How long the next learn step is likely to take, for `busy`."""
         self.on_wake: Callable[[float], None] = lambda _at: None
         """Called with the time at which `advance` is due if nothing happens before."""
         self.nonfinite_frames: Counter[str] = Counter()
@@ -147,24 +141,19 @@ class Hub:
         return self._scheduler
 
     @property
-    def is_started(self) -> bool:
-        """Whether the engine is built and clients are welcomed."""
-        return self._scheduler is not None
-
-    @property
     def peers(self) -> Iterable[Peer]:
         """Everybody connected, welcomed or not."""
-        return self._peers
+        return self._roll.peers
 
     @property
     def num_connections(self) -> int:
         """Connections open, welcomed or not."""
-        return len(self._peers)
+        return len(self._roll.peers)
 
     @property
     def num_members(self) -> int:
         """Sessions taking part."""
-        return len(self._by_member)
+        return len(self._roll.by_member)
 
     # --- connections --------------------------------------------------------------------
 
@@ -172,7 +161,7 @@ class Hub:
         """Take a new connection; its first message must be a hello."""
         session = ServerSession(self._limits, self._admission.spaces)
         peer = Peer(connection, session, self._clock())
-        self._peers[peer] = None
+        self._roll.peers[peer] = None
         return peer
 
     def received(self, peer: Peer, data: bytes) -> None:
@@ -210,17 +199,29 @@ class Hub:
         self._forget(peer, why)
         self.advance()
 
-    def attach(self, engine: Engine, scheduler: Scheduler) -> None:
-        """Begin: the engine is built, clients in the lobby are welcomed."""
+    def attach(
+        self, engine: Engine, scheduler: Scheduler, sessions: Sessions | None = None
+    ) -> None:
+        """Begin: the engine is built, clients in the lobby are welcomed.
+
+        Args:
+            engine: The engine.
+            scheduler: The scheduler, fresh.
+            sessions: The clients of the checkpoint that the run is resumed from.
+        """
         self._engine = engine
         self._scheduler = scheduler
-        self._last_dispatch_at = self._clock()
+        if sessions is not None:
+            members = self._continuity.expect(sessions, scheduler)
+            self._episodes.load_versions(sessions.versions)
+            self._add_slots(noise_slots(members, len(sessions.scheduler.steps)))
+        self._explainer.last_dispatch_at = self._clock()
         self._admit_lobby()
         self.advance()
 
     def refuse_lobby(self, message: str) -> None:
         """The engine could not be built for these clients' spaces."""
-        for peer in list(self._lobby):
+        for peer in list(self._roll.lobby):
             self._fault(peer, "refused", message)
 
     def next_episodes(self) -> dict[str, int]:
@@ -228,30 +229,53 @@ class Hub:
 
         Goes into the checkpoint: a client of that name must not draw its old noise again.
         """
-        living = {p.name: self.scheduler.next_episode(m) for m, p in self._by_member.items()}
+        living = {m.name: self.scheduler.next_episode(m) for m in self.scheduler.members}
         return {**self._next_episode, **living}
 
     def expect_episodes(self, next_episodes: Mapping[str, int]) -> None:
         """Continue the episode ordinals of a resumed run."""
         self._next_episode.update(next_episodes)
 
-    def learned(self, *, version: int, target: int | None) -> None:
+    def learned(self, *, version: int, target: int | None, duration_s: float) -> None:
         """A learn step is done; collecting goes on."""
+        self._explainer.expected_learn_s = duration_s
         self.scheduler.learned(self._clock(), version=version, target=target)
-        self._last_dispatch_at = self._clock()
+        self._explainer.last_dispatch_at = self._clock()
+        self.advance()
+
+    def learn_aborted(self) -> None:
+        """The learn step was undone."""
+        self.scheduler.learn_aborted(self._clock())
         self.advance()
 
     def rest(self) -> None:
-        """Dispatch nothing more: the run is about to be saved and ended."""
+        """Come to rest, so that the run can be saved; `Listener.rested` and `gathered` follow."""
         if self._scheduler is not None:
             self._scheduler.rest(self._clock())
+            self.advance()
+
+    def resume(self) -> None:
+        """Go on after a rest, reached or not."""
+        self._continuity.stop_gathering()
+        self.scheduler.resume(self._clock())
+        self._explainer.last_dispatch_at = self._clock()
+        self.advance()
+
+    def give_up_gathering(self) -> None:
+        """Wait for no further snapshot; `Listener.gathered` follows at once."""
+        self._continuity.give_up()
+        self.advance()
+
+    def missing_clients(self) -> int:
+        """Train clients still wanted before the first round."""
+        return self._explainer.missing_clients(self._scheduler)
 
     def stop(self, reason: str, message: str) -> None:
         """Tell every client why the server goes, and close. Nothing is scheduled any more."""
         self._is_stopped = True
-        for peer in list(self._peers):
+        for peer in list(self._roll.peers):
             if peer.session.state in (State.GREETED, State.READY):
-                self._send(peer, partial(peer.session.stop, reason, message))
+                self._roll.send(peer, partial(peer.session.stop, reason, message))
             self._close(peer, reason)
 
     def fail(self, error: BaseException) -> None:
@@ -261,16 +285,14 @@ class Hub:
     def tick(self) -> None:
         """Do what is due by time alone. Call it about ten times a second."""
         now = self._clock()
-        for peer in [p for p in self._peers if p.session.state is State.OPENED]:
+        for peer in [p for p in self._roll.peers if p.session.state is State.OPENED]:
             if now - peer.opened_at >= HELLO_TIMEOUT_S:
                 text = f"no hello within {HELLO_TIMEOUT_S:g} s; is this a royale client?"
                 self._fault(peer, "timeout", text)
         self.advance()
-        for peer in list(self._peers):
+        for peer in self._roll.peers:
             peer.notes_left = NOTES_PER_TICK
-            self._say_busy(peer, now)
-        if self._scheduler is not None:
-            self._report_waiting(now)
+        self._explainer.tick(self._scheduler, now)
 
     # --- messages -----------------------------------------------------------------------
 
@@ -285,11 +307,17 @@ class Hub:
                 self._close(peer, "goodbye")
             case LogReceived(log=log):
                 self._take_log(peer, log)
+            case SnapshottedReceived(snapshotted=snapshotted):
+                self._continuity.snapshotted(peer, snapshotted)
+            case RestoredReceived(restored=restored):
+                self._continuity.restored(peer, restored, self.scheduler)
 
     def _hello(self, peer: Peer, hello: Hello) -> None:
-        self._admission.check(hello, self.num_members + len(self._lobby), self._scheduler)
-        peer.name = self._admission.unique_name(hello.client_name, (p.name for p in self._peers))
-        self._lobby.append(peer)
+        self._check(hello, self.num_members + len(self._roll.lobby))
+        peer.name = self._admission.unique_name(
+            hello.client_name, (p.name for p in self._roll.peers)
+        )
+        self._roll.lobby.append(peer)
         self._admission.first_spaces(hello)
         difference = self._admission.environment_difference(hello)
         if difference is not None:
@@ -356,52 +384,81 @@ class Hub:
             peer.warn_again_at = self._clock() + WARN_EVERY_S
             logger.warning("%s (%d rows so far)", text, total)
         self._listener.event("nonfinite", text, client=peer.name, rows=rows, total=total)
-        self._send(peer, partial(peer.session.busy, "invalid", 0.0, None, text))
+        self._roll.send(peer, partial(peer.session.busy, "invalid", 0.0, None, text))
 
     # --- admission ----------------------------------------------------------------------
 
     def _admit_lobby(self) -> None:
         """Welcome who waits: at once, or by name once a deterministic run is complete."""
-        waiting = [peer for peer in self._lobby if not peer.is_closed]
+        waiting = [peer for peer in self._roll.lobby if not peer.is_closed]
         if self._config.deterministic and self.scheduler.accepts_train_sessions:
-            trainers = sorted(filter(_is_trainer, waiting), key=lambda peer: peer.name)
-            waiting = [peer for peer in waiting if not _is_trainer(peer)]
-            if len(trainers) >= self._config.min_clients:
-                waiting = trainers + waiting  # those beyond the number are refused below
+            awaited = self._continuity.awaited
+            fresh = [p for p in waiting if p.is_trainer and p.name not in awaited]
+            waiting = [peer for peer in waiting if peer not in fresh]
+            if len(fresh) >= self._config.min_clients - self.scheduler.num_train_sessions:
+                # Those beyond the number are refused below.
+                waiting = sorted(fresh, key=lambda peer: peer.name) + waiting
         for peer in waiting:
-            self._lobby.remove(peer)
+            self._roll.lobby.remove(peer)
             hello = peer.session.hello
             assert hello is not None, "only who said hello is in the lobby"
             try:
-                self._admission.check(hello, self.num_members, self._scheduler)
+                self._check(hello, self.num_members)
                 self._welcome(peer, hello)
             except ProtocolError as error:
                 self._fault(peer, error.code, error.sentence)
 
+    def _check(self, hello: Hello, num_sessions: int) -> None:
+        """Refuse a hello that cannot take part; raises `ProtocolError`."""
+        self._admission.check(hello, num_sessions, self._scheduler, self._continuity.awaited)
+
     def _welcome(self, peer: Peer, hello: Hello) -> None:
+        remembered = self._continuity.take(peer, self.scheduler)
+        if remembered is None:
+            self._welcome_new(peer, hello)
+        else:
+            member = remembered.member
+            self._roll.seat(peer, member)
+            requests = tuple(group.waiting.number for group in member.groups if group.waiting)
+            self._send_welcome(peer, hello, self.scheduler.next_episode(member), requests)
+        self._listener.client_joined(peer, hello)
+        if remembered is not None:
+            self._continuity.welcomed_back(peer, remembered, self.scheduler)
+
+    def _welcome_new(self, peer: Peer, hello: Hello) -> None:
         first_episode = self._next_episode[peer.name]
         member = self.scheduler.join(
             peer.name, Role(hello.role), hello.groups, self._clock(), first_episode=first_episode
         )
-        peer.member = member
-        self._by_member[member] = peer
-        for group in member.groups:
-            peer.everyone[group] = np.ones(group.size, np.bool_)
-            peer.nobody[group] = np.zeros(group.size, np.bool_)
+        self._roll.seat(peer, member)
         self._episodes.add_slots(member.size)
-        keys = [slot_key(self._config.seed, peer.name, slot) for slot in range(member.size)]
-        assert self._engine is not None
-        add_slots = partial(self._engine.add_slots, np.array(keys, np.uint64))
-        self._model.submit(add_slots, lambda _: None, self._listener.failed)
+        self._add_slots([(peer.name, slot) for slot in range(member.size)])
+        self._send_welcome(peer, hello, first_episode)
+
+    def _send_welcome(
+        self,
+        peer: Peer,
+        hello: Hello,
+        first_episode: int,
+        last_requests: tuple[int, ...] | None = None,
+    ) -> None:
+        assert peer.member is not None
         welcome = self._admission.welcome(
             hello,
             name=peer.name,
-            first_slot=member.groups[0].start,
+            first_slot=peer.member.groups[0].start,
             first_episode=first_episode,
             policy_version=self.scheduler.ledger.version,
+            last_requests=last_requests,
         )
-        self._send(peer, partial(peer.session.welcome, welcome))
-        self._listener.client_joined(peer, hello)
+        self._roll.send(peer, partial(peer.session.welcome, welcome))
+
+    def _add_slots(self, slots: Sequence[tuple[str, int]]) -> None:
+        """Give the engine the noise keys of further slots: client names and slots within them."""
+        assert self._engine is not None
+        keys = [slot_key(self._config.seed, name, slot) for name, slot in slots]
+        add_slots = partial(self._engine.add_slots, np.array(keys, np.uint64))
+        self._model.submit(add_slots, lambda _: None, self._listener.failed)
 
     # --- commands -----------------------------------------------------------------------
 
@@ -416,22 +473,23 @@ class Hub:
                 case Answer(group=group, request=request):
                     self._answer_nobody(group, request)
                 case Learn():
-                    self._learning_since = self._clock()
+                    self._explainer.learning_since = self._clock()
                     self._listener.learn_due(command)
                 case EndSession(member=member, code=code, message=message):
-                    self._fault(self._by_member[member], code, message)
+                    self._end_session(member, code, message)
                 case EndRun(message=message):
                     self._listener.must_stop(message)
                 case Notice(kind=kind, message=message):
                     self._listener.event(kind, message)
                 case Rested():
-                    self._listener.event("rested", "the run is at rest")
+                    self._continuity.rested(command, self._scheduler)
+        self._continuity.gather(self._episodes)
         if self._scheduler.wake_at is not None:
             self.on_wake(self._scheduler.wake_at)
 
     def _infer(self, batch: Infer) -> None:
         assert self._engine is not None
-        self._last_dispatch_at = self._clock()
+        self._explainer.last_dispatch_at = self._clock()
         self._episodes.acted(batch.items, self.scheduler.ledger.version)
         self._model.submit(
             partial(self._engine.infer, batch), self._inferred, self._listener.failed
@@ -439,7 +497,7 @@ class Hub:
 
     def _inferred(self, result: Inferred) -> None:
         for item, actions in zip(result.batch.items, result.actions, strict=True):
-            peer = self._by_member.get(item.group.member)
+            peer = self._roll.by_member.get(item.group.member)
             if peer is not None:
                 answer = partial(
                     peer.session.action,
@@ -448,79 +506,31 @@ class Hub:
                     result.policy_version,
                     actions,
                 )
-                self._send(peer, answer)
+                self._roll.send(peer, answer)
         self.scheduler.inferred(self._clock())
         self._listener.inferred(result)
         self.advance()
 
     def _answer_nobody(self, group: Group, request: Request) -> None:
-        peer = self._by_member[group.member]
+        peer = self._roll.by_member[group.member]
         none = self._admission.no_actions()
         version = self.scheduler.ledger.version
         answer = partial(peer.session.action, group.index, request.number, version, none)
-        self._send(peer, answer)
-
-    # --- saying why -----------------------------------------------------------------------
-
-    def _say_busy(self, peer: Peer, now: float) -> None:
-        waits_since = self._waits_since(peer)
-        if waits_since is None or now - waits_since < BUSY_AFTER_S:
-            return
-        if now - peer.busy_said_at < BUSY_EVERY_S:
-            return
-        peer.busy_said_at = now
-        if self._scheduler is None or peer in self._lobby:
-            text = f"{self.missing_clients()} more clients"
-            busy = partial(peer.session.busy, "start", now - waits_since, None, text)
-        elif self._scheduler.collection.learning:
-            since = now - self._learning_since
-            busy = partial(peer.session.busy, "learn", since, self.expected_learn_s, "")
-        else:
-            since = now - waits_since
-            owing = ", ".join(_owed(group) for group in self._scheduler.awaited_groups()[:4])
-            text = owing or f"{self.missing_clients()} more clients"
-            busy = partial(peer.session.busy, "collect", since, None, text)
-        self._send(peer, busy)
-
-    def _waits_since(self, peer: Peer) -> float | None:
-        """Since when the client waits for a welcome or an answer; None if for neither."""
-        if peer in self._lobby:
-            return peer.opened_at
-        if peer.member is None:
-            return None
-        waits = [g.waiting.received_at for g in peer.member.groups if g.waiting is not None]
-        return min(waits) if waits else None
-
-    def missing_clients(self) -> int:
-        """Train clients still wanted before the first round."""
-        if self._scheduler is not None and self._scheduler.dispatcher.started:
-            return 0
-        joined = sum(member.role is Role.TRAIN for member in self._by_member)
-        joined += sum(_is_trainer(peer) for peer in self._lobby)
-        return max(0, self._config.min_clients - joined)
-
-    def _report_waiting(self, now: float) -> None:
-        scheduler = self.scheduler
-        since = self._last_dispatch_at
-        if scheduler.collection.learning or now - since < WAITING_LINE_EVERY_S:
-            return
-        if now - self._waiting_said_at < WAITING_LINE_EVERY_S or not self._by_member:
-            return
-        self._waiting_said_at = now
-        groups = scheduler.awaited_groups()
-        if groups or self.missing_clients():
-            self._listener.queue_waiting(groups, since)
+        self._roll.send(peer, answer)
 
     # --- ends -------------------------------------------------------------------------------
 
-    def _send(self, peer: Peer, message: Callable[[], bytes]) -> None:
-        if not peer.is_closed:
-            peer.connection.send(message())
+    def _end_session(self, member: Member, code: str, message: str) -> None:
+        peer = self._roll.by_member.get(member)
+        if peer is None:
+            self._continuity.given_up(member)
+        else:
+            self._fault(peer, code, message)
 
     def _fault(self, peer: Peer, code: str, message: str) -> None:
         logger.warning("client %s: %s (%s)", peer.label, message, code)
         self._listener.event("fault", f"client {peer.label}: {message}", code=code)
-        self._send(peer, partial(peer.session.fault, code, message))
+        self._roll.send(peer, partial(peer.session.fault, code, message))
         self._close(peer, "fault")
         self._forget(peer, f"fault: {message}")
 
@@ -530,24 +540,17 @@ class Hub:
             peer.connection.close(reason)
 
     def _forget(self, peer: Peer, why: str) -> None:
-        if peer not in self._peers:
+        if peer not in self._roll.peers:
             return
-        del self._peers[peer]
-        if peer in self._lobby:
-            self._lobby.remove(peer)
+        del self._roll.peers[peer]
+        if peer in self._roll.lobby:
+            self._roll.lobby.remove(peer)
         member = peer.member
         if member is None:
             return
-        del self._by_member[member]
+        del self._roll.by_member[member]
         self._next_episode[peer.name] = self.scheduler.next_episode(member)
-        if not self._is_stopped:
+        self._continuity.left(peer)
+        if not self._continuity.gone_before_restored(peer) and not self._is_stopped:
             self.scheduler.leave(member, self._clock())
         self._listener.client_left(peer, why)
-
-
-def _is_trainer(peer: Peer) -> bool:
-    return peer.session.hello is not None and Role(peer.session.hello.role) is Role.TRAIN
-
-
-def _owed(group: Group) -> str:
-    return f"a request of {group.member.name}/{group.index}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,13 @@ from algorithms.base import Learner, LearnerState, Policy
 from algorithms.config import RESTORE_ALL
 from algorithms.spaces import Spaces
 from algorithms.storage import RolloutStorage
-from checkpoints import CheckpointContents
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.spaces import leaves, mask_size
 from royale_server.config import ServerConfig
-from royale_server.model.engine import Engine
+from royale_server.model import random_state
+from royale_server.model.engine import Array, Engine
 
 logger = logging.getLogger(__name__)
-
-MODEL, OPTIMIZER, STATE, LEARNER = "model", "optimizer", "state", "learner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,17 @@ class Components:
 
     policy: Callable[..., Policy]
     learner: Callable[..., Learner]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the engine of an interrupted run continues from."""
+
+    learner: LearnerState
+    frames: dict[str, Array]
+    """For ``Engine.load_frames``."""
+    generators: Mapping[str, Any]
+    """For ``random_state.restore``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +67,8 @@ def build(
     components: Components,
     spaces: Spaces,
     *,
-    resumed: CheckpointContents | None,
-    warm_start: CheckpointContents | None,
+    resumed: Saved | None,
+    warm_start: LearnerState | None,
 ) -> Built:
     """Build policy, learner and storage, and take over a checkpoint.
 
@@ -67,8 +76,8 @@ def build(
         config: Settings of the run.
         components: Classes of the policy and the algorithm.
         spaces: Spaces of the environments.
-        resumed: Checkpoint of this very run to continue from.
-        warm_start: Checkpoint of another run to take weights from.
+        resumed: What this very run is continued from.
+        warm_start: The learner of another run, to take weights from.
 
     Raises:
         ConfigError: If the device is not there or the policy cannot handle the spaces.
@@ -79,8 +88,7 @@ def build(
     policy = components.policy(config.policy, spaces, device=device)
     learner = components.learner(config.algo, policy, seed=config.seed)
     if resumed is not None:
-        learner.load_state(learner_state(resumed), RESTORE_ALL)
-        _refuse_finished(config, learner)
+        learner.load_state(resumed.learner, RESTORE_ALL)
     elif warm_start is not None:
         _take_over(learner, warm_start, config.algo.restore)
     _warn_beyond_horizon(config)
@@ -93,8 +101,12 @@ def build(
         policy.step_state,
         mask_size(spaces.action) if spaces.masks else None,
     )
+    engine = Engine(learner.policy, learner, storage)
+    if resumed is not None:
+        engine.load_frames(resumed.frames)
+        random_state.restore(resumed.generators)
     return Built(
-        engine=Engine(learner.policy, learner, storage),
+        engine=engine,
         frames_wanted=wanted,
         policy_version=learner.policy_version,
         global_step=learner.global_step,
@@ -102,19 +114,6 @@ def build(
         metrics=tuple(learner.metrics),
         device=str(device),
     )
-
-
-def _refuse_finished(config: ServerConfig, learner: Learner) -> None:
-    """Resuming a finished run must say so at once, not train one iteration too many."""
-    until = config.until_timesteps
-    finished = learner.finished() if until is None else None
-    if until is not None and learner.global_step >= until:
-        finished = f"{learner.global_step} of {until} frames collected"
-    if finished is not None:
-        raise ConfigError(
-            f"the run is finished: {finished}; to go on, give --until-timesteps a number above "
-            f"{learner.global_step}"
-        )
 
 
 def _warn_beyond_horizon(config: ServerConfig) -> None:
@@ -167,26 +166,12 @@ def seed_everything(config: ServerConfig) -> None:
         torch.use_deterministic_algorithms(mode=True)
 
 
-def learner_state(contents: CheckpointContents) -> LearnerState:
-    """The learner's part of a checkpoint."""
-    return LearnerState(
-        model=_tensors(contents, MODEL),
-        optimizer=_tensors(contents, OPTIMIZER),
-        counters=contents.documents[STATE][LEARNER],
-    )
-
-
-def _tensors(contents: CheckpointContents, stem: str) -> dict[str, torch.Tensor]:
-    arrays = contents.tensors.get(stem, {})
-    return {name: torch.as_tensor(array) for name, array in arrays.items()}
-
-
-def _take_over(learner: Learner, contents: CheckpointContents, restore: str) -> None:
-    learner.load_state(learner_state(contents), restore)
+def _take_over(learner: Learner, state: LearnerState, restore: str) -> None:
+    learner.load_state(state, restore)
     finished = learner.finished() if restore == RESTORE_ALL else None
     if finished is not None:
         raise ConfigError(
             f"--algo.restore all continues the counters, and the checkpoint at step "
-            f"{contents.step} already meets the budget ({finished}); raise "
+            f"{learner.global_step} already meets the budget ({finished}); raise "
             "--algo.total-timesteps, or take only the weights with --algo.restore model"
         )

@@ -21,6 +21,7 @@ from algorithms.errors import LearnAborted
 from algorithms.noise import Noise
 from algorithms.storage import RolloutStorage, contiguous
 from royale_client.wire.messages import Step
+from royale_server.model import random_state
 from royale_server.scheduler import Bootstrap, Bridge, Effect, Infer, InferItem, Learn, Record
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -30,6 +31,10 @@ ProgressReport: TypeAlias = Callable[[int, int, dict[str, float]], None]
 
 VALUE = "value"
 """The step-state entry that holds V(s); policies without one get no bootstraps."""
+
+UNVALUED = "unvalued."
+UNVALUED_CELLS = UNVALUED + "cells"
+"""Names of observations among the frames of a checkpoint that the learn step will value."""
 
 VALUES_BATCH = 512
 """Observations valued in one forward pass."""
@@ -61,11 +66,18 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A copy of the learner's state, safe to write while training goes on."""
+    """A copy of the learner's state and of the frames it will learn from next.
+
+    Safe to write while training goes on.
+    """
 
     state: LearnerState
     policy_version: int
     global_step: int
+    frames: dict[str, Array]
+    """Complete cells by the names of `Engine.load_frames`, each ``(M, …)``."""
+    generators: dict[str, Any]
+    """The process's random generators; see ``random_state``."""
 
 
 class Engine:
@@ -153,10 +165,48 @@ class Engine:
             duration_s=time.perf_counter() - started,
         )
 
-    def snapshot(self) -> Snapshot:
-        """Copy the learner's state."""
+    def snapshot(self, cells: IntArray, effects: Sequence[Effect] = ()) -> Snapshot:
+        """Copy the learner's state and the frames in these cells.
+
+        Args:
+            cells: All complete cells, ascending. Shape ``(M,)``.
+            effects: What is still to be written to them.
+        """
+        self._apply(effects)
         learner = self.learner
-        return Snapshot(learner.state(), learner.policy_version, learner.global_step)
+        frames = self.storage.copy_frames(cells) | self._unvalued_frames(cells)
+        return Snapshot(
+            state=learner.state(),
+            policy_version=learner.policy_version,
+            global_step=learner.global_step,
+            frames=frames,
+            generators=random_state.capture(),
+        )
+
+    def _unvalued_frames(self, cells: IntArray) -> dict[str, Array]:
+        """Observations whose values the learn step will compute, and the places of their cells."""
+        if not self._unvalued:
+            return {}
+        places = np.searchsorted(cells, np.concatenate([cells for cells, _ in self._unvalued]))
+        columns = zip(*(leaves for _, leaves in self._unvalued), strict=True)
+        named = {f"{UNVALUED}{j}": np.concatenate(leaves) for j, leaves in enumerate(columns)}
+        return {UNVALUED_CELLS: places, **named}
+
+    def load_frames(self, frames: Mapping[str, Array]) -> None:
+        """Put the frames of a checkpoint into the first cells.
+
+        Args:
+            frames: What `snapshot` copied; empty leaves everything as it is.
+
+        Raises:
+            RestoreError: If they are not of these spaces and this policy.
+        """
+        if not frames:
+            return
+        self.storage.load_frames({n: a for n, a in frames.items() if not n.startswith(UNVALUED)})
+        if UNVALUED_CELLS in frames:
+            leaves = tuple(frames[f"{UNVALUED}{j}"] for j in range(len(self.storage.observations)))
+            self._unvalued.append((frames[UNVALUED_CELLS], leaves))
 
     # --- inference ----------------------------------------------------------------------
 

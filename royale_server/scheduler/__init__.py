@@ -8,6 +8,7 @@ list of commands; every rule is tested without a socket or a sleep.
     Collection     open or closed            target, phase, closing times
     Dispatcher     which requests run next   barrier, mini-batch, dynamic, deterministic
     Scheduler      asks the four, keeps the roster, emits the commands
+    SchedulerState what of it is in a checkpoint
 """
 
 from royale_server.scheduler.commands import (
@@ -26,9 +27,10 @@ from royale_server.scheduler.commands import (
     Rested,
 )
 from royale_server.scheduler.config import Dispatch, SchedulerConfig
-from royale_server.scheduler.ledger import Discard, FrameLedger
+from royale_server.scheduler.ledger import Discard, FrameLedger, LedgerBooks
 from royale_server.scheduler.roster import Group, Member, Request, Role
 from royale_server.scheduler.scheduler import Scheduler
+from royale_server.scheduler.state import SavedGroup, SavedMember, SchedulerState, Turns
 
 __all__ = [
     "Answer",
@@ -45,12 +47,17 @@ __all__ = [
     "Infer",
     "InferItem",
     "Learn",
+    "LedgerBooks",
     "Member",
     "Notice",
     "Record",
     "Request",
     "Rested",
     "Role",
+    "SavedGroup",
+    "SavedMember",
     "Scheduler",
     "SchedulerConfig",
+    "SchedulerState",
+    "Turns",
 ]

@@ -118,6 +118,8 @@ class EndRun:
 class Rested:
     """The rest point asked for is reached."""
 
+    effects: tuple[Effect, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:

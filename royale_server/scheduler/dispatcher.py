@@ -51,6 +51,15 @@ class Dispatcher:
         """Quorum sessions of which the next round still wants a request."""
         return self._awaited
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """Number of the next round of a fixed order, and how many train sessions ever joined."""
+        return self._round, self._members_ever
+
+    @order.setter
+    def order(self, order: tuple[int, int]) -> None:
+        self._round, self._members_ever = order
+
     def member_joined(self) -> None:
         """Count a train session in: the order of rounds depends on how many there ever were."""
         self._members_ever += 1
@@ -106,7 +115,7 @@ class Dispatcher:
 
     def _may_start(self, members: Sequence[Member]) -> bool:
         if not self._started:
-            ready = sum(member.entered for member in members)
+            ready = sum(member.entered and member.is_present for member in members)
             self._started = ready >= self._config.min_clients
         return self._started
 
@@ -115,7 +124,7 @@ class Dispatcher:
         batch = [member.groups[self._round % len(member.groups)] for member in members]
         if self._config.deterministic and len(batch) < self._config.min_clients:
             return None
-        if any(group.waiting is None for group in batch):
+        if any(group.waiting is None or not group.member.is_present for group in batch):
             return None
         self._round += 1
         return batch
@@ -143,7 +152,9 @@ class Dispatcher:
             group.size
             for member in members
             for group in member.groups
-            if group in self._quorum and (group.waiting is not None or not self.is_late(group, now))
+            if member.is_present
+            and group in self._quorum
+            and (group.waiting is not None or not self.is_late(group, now))
         )
         clamped = max(1, min(wanted, reachable))
         self._say_clamp(wanted, clamped)

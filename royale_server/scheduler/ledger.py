@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -42,6 +43,24 @@ _CELL_GIVEN_UP: Final = 2
 _WITHOUT_CELL: Final = 3
 _SETTLED: Final = 4
 """Its last frame is settled, if it had one, and its next is not yet inferred."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerBooks:
+    """What decides the future of the frames when no cell is reserved. M cells, S slots."""
+
+    cells: IntArray
+    """Complete cells, ascending, ``(M,)``. Loaded, they become the cells 0 to M - 1."""
+    cell_slots: IntArray
+    """Slot of each, ``(M,)``."""
+    tails: IntArray
+    """Each slot's last stored frame if it goes on, as an index into ``cells``; else -1. ``(S,)``"""
+    ordinals: IntArray
+    """Number of each slot's next frame, ``(S,)``."""
+    answered: IntArray
+    """What each slot's last answer was, ``(S,)``."""
+    episode_frames: IntArray
+    """Stored frames of each slot's running episode, ``(S,)``."""
 
 
 class FrameLedger:
@@ -217,9 +236,9 @@ class FrameLedger:
         rows = (asks & (tails != NO_CELL)).nonzero()[0]
         return rows, tails[rows]
 
-    def forget_tails(self, slots: slice) -> None:
+    def forget_tails(self, slots: slice | BoolArray) -> None:
         """Let nothing that comes later be taken for a successor of these slots' last frames."""
-        self._tail[slots] = NO_CELL
+        self._tail[: self._num_slots][slots] = NO_CELL
 
     def take_episode_frames(self, slots: IntArray) -> IntArray:
         """Stored frames of the episodes that just ended in these slots; counts anew."""
@@ -244,14 +263,54 @@ class FrameLedger:
         self.num_complete = 0
         self._cursor = 0
 
-    def load(self, count: int) -> None:
-        """Mark the first cells as complete frames that came with a checkpoint."""
+    # --- at rest ------------------------------------------------------------------------
+
+    def books(self) -> LedgerBooks:
+        """Copy what decides the future of the frames. No cell may be reserved."""
+        if self.num_reserved:
+            raise AssertionError(f"{self.num_reserved} cells reserved at rest")
+        cells = self.complete_cells()
+        used = slice(0, self._num_slots)
+        tails = self._tail[used]
+        has_tail = tails != NO_CELL
+        places = np.where(has_tail, np.searchsorted(cells, tails), NO_CELL)
+        return LedgerBooks(
+            cells=cells,
+            cell_slots=self._slot[cells],
+            tails=places,
+            ordinals=self._ordinal[used].copy(),
+            answered=self._answered[used].copy(),
+            episode_frames=self._episode_frames[used].copy(),
+        )
+
+    def load(self, books: LedgerBooks) -> None:
+        """Begin with the frames of a checkpoint, in the first cells. Nothing may have happened."""
+        count = len(books.cells)
+        if count > self.capacity:
+            raise AssertionError(f"{count} frames do not fit into {self.capacity} cells")
+        self.add_slots(len(books.tails))
         self._state[:count] = _COMPLETE
         self._tag[:count] = self.version
+        self._slot[:count] = books.cell_slots
         self._cursor = count
         self.num_complete = count
         self.stored_total += count
         self.loaded_total += count
+        used = slice(0, self._num_slots)
+        self._tail[used] = books.tails
+        self._ordinal[used] = books.ordinals
+        self._answered[used] = books.answered
+        self._episode_frames[used] = books.episode_frames
+
+    def restart(self, slots: slice) -> None:
+        """Let fresh episodes begin in these slots, whatever their environments did before.
+
+        The frame numbers get a gap: nothing that comes is a successor of what was.
+        """
+        self._tail[slots] = NO_CELL
+        self._answered[slots] = _NEVER
+        self._episode_frames[slots] = 0
+        self._ordinal[slots] += 1
 
     # --- the books --------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from royale_server.scheduler.state import Turns
+
 TURNS_KEPT = 9
 TURNS_TO_CHANGE = 3
 
@@ -52,6 +54,19 @@ class Quorum(Generic[K]):
         record = Punctuality(session)
         self._groups[group] = record
         self._sessions.setdefault(session, []).append(record)
+
+    def turns(self, group: K) -> Turns:
+        """What is known of a group's punctuality."""
+        record = self._groups[group]
+        return Turns(seconds=tuple(record.turns), in_quorum=record.in_quorum, streak=record.streak)
+
+    def enter_again(self, group: K, session: Hashable, turns: Turns) -> None:
+        """Count a group in with what was known of it."""
+        self.enter(group, session)
+        record = self._groups[group]
+        for seconds in turns.seconds:
+            self._remember(record, seconds)
+        record.in_quorum, record.streak = turns.in_quorum, turns.streak
 
     def leave(self, group: K) -> None:
         """Forget a group that is gone."""

@@ -95,6 +95,8 @@ class Member:
     joined_at: float
     groups: tuple[Group, ...] = ()
     ended: bool = False
+    is_present: bool = True
+    """Whether a client stands behind it. One that came with a checkpoint is awaited by name."""
 
     @property
     def size(self) -> int:
@@ -105,3 +107,8 @@ class Member:
     def entered(self) -> bool:
         """Every group's first step has arrived."""
         return all(group.entered for group in self.groups)
+
+    @property
+    def is_parked(self) -> bool:
+        """Every group has its request at the server."""
+        return all(group.waiting is not None for group in self.groups)

@@ -32,6 +32,7 @@ from royale_server.scheduler.dispatcher import Dispatcher
 from royale_server.scheduler.ledger import Discard, FrameLedger
 from royale_server.scheduler.quorum import Quorum
 from royale_server.scheduler.roster import Group, IntArray, Member, Request, Role
+from royale_server.scheduler.state import SavedGroup, SavedMember, SchedulerState
 
 
 class Scheduler:
@@ -103,6 +104,11 @@ class Scheduler:
         return sum(member.size for member in self._members)
 
     @property
+    def num_train_sessions(self) -> int:
+        """Train sessions taking part, or awaited from a checkpoint."""
+        return len(self._trainers)
+
+    @property
     def is_open(self) -> bool:
         """Whether learner rows may be inferred."""
         return self.collection.is_open(
@@ -133,6 +139,87 @@ class Scheduler:
             members = self.dispatcher.awaited
             return [g for m in members for g in m.groups if g.owes_since is not None]
         return list(self._owing_cells)
+
+    # --- checkpoints ----------------------------------------------------------------------
+
+    def state(self) -> SchedulerState:
+        """Copy what decides the future, at rest."""
+        turn, members_ever = self.dispatcher.order
+        return SchedulerState(
+            version=self.ledger.version,
+            round=turn,
+            members_ever=members_ever,
+            members=tuple(self._saved(member) for member in self._trainers if member.is_parked),
+            books=self.ledger.books(),
+            tainted=self._tainted.copy(),
+            episodes=self._episode.copy(),
+            steps=self._step.copy(),
+        )
+
+    def _saved(self, member: Member) -> SavedMember:
+        groups = []
+        for group in member.groups:
+            request = group.waiting
+            assert request is not None, "only who is parked is saved"
+            groups.append(
+                SavedGroup(
+                    start=group.start,
+                    size=group.size,
+                    number=request.number,
+                    asks=request.asks,
+                    payload=request.payload,
+                    turns=self._quorum.turns(group),
+                )
+            )
+        return SavedMember(name=member.name, groups=tuple(groups))
+
+    def load(self, state: SchedulerState, now: float) -> list[Member]:
+        """Begin where a checkpoint stood; every session of it is awaited by name.
+
+        Returns:
+            The sessions, in the order of the state. `returned`, `restart` or `leave` each.
+        """
+        self.ledger.version = state.version
+        self.ledger.load(state.books)
+        self._tainted, self._episode = state.tainted.copy(), state.episodes.copy()
+        self._step = state.steps.copy()
+        self.dispatcher.order = state.round, state.members_ever
+        members = [self._load_member(saved, now) for saved in state.members]
+        orphaned = np.ones(len(self._step), np.bool_)
+        for group in (group for member in members for group in member.groups):
+            orphaned[group.slots] = False
+        self.ledger.forget_tails(orphaned)
+        return members
+
+    def _load_member(self, saved: SavedMember, now: float) -> Member:
+        member = Member(number=self._next_number, name=saved.name, role=Role.TRAIN, joined_at=now)
+        self._next_number += 1
+        member.is_present = False
+        member.groups = tuple(
+            self._load_group(member, index, group, now) for index, group in enumerate(saved.groups)
+        )
+        self._members.append(member)
+        self._trainers.append(member)
+        self._expire_in(self.config.first_step_timeout_s, now)
+        return member
+
+    def _load_group(self, member: Member, index: int, saved: SavedGroup, now: float) -> Group:
+        group = Group(member=member, index=index, start=saved.start, stop=saved.start + saved.size)
+        learner_rows = saved.asks & ~self._tainted[group.slots]
+        group.entered = True
+        group.waiting = Request(
+            number=saved.number,
+            asks=saved.asks,
+            ended=np.zeros(saved.size, np.bool_),
+            has_feedback=False,
+            payload=saved.payload,
+            received_at=now,
+            learner_rows=learner_rows,
+            num_asking=int(np.count_nonzero(saved.asks)),
+            num_learner=int(np.count_nonzero(learner_rows)),
+        )
+        self._quorum.enter_again(group, member, saved.turns)
+        return group
 
     # --- events -------------------------------------------------------------------------
 
@@ -188,6 +275,34 @@ class Scheduler:
         self._enqueue(group, request, now)
         self.dispatcher.refresh(group.member)
 
+    def returned(self, member: Member, now: float) -> None:
+        """The client of a session that came with a checkpoint is back where it was."""
+        member.is_present = True
+        for group in member.groups:
+            if group.waiting is not None:
+                self._enqueue(group, group.waiting, now)
+        self.dispatcher.refresh(member)
+
+    def restart(self, member: Member, now: float) -> None:
+        """The client of a session that came with a checkpoint is back, with fresh episodes.
+
+        Its parked requests are no more than what its last frames lead to.
+        """
+        fresh = self.next_episode(member)
+        for group in member.groups:
+            self._bootstrap(group)
+            self._quorum.leave(group)
+            group.waiting = None
+            group.entered = False
+            self.ledger.restart(group.slots)
+            self._tainted[group.slots] = False
+            self._episode[group.slots] = fresh
+            self._step[group.slots] = 0
+        member.is_present = True
+        member.joined_at = now
+        self._expire_in(self.config.first_step_timeout_s, now)
+        self.dispatcher.refresh(member)
+
     def leave(self, member: Member, now: float) -> None:
         """A session is gone: its reserved cells are lost, its waiting observations kept."""
         if member.ended:
@@ -219,6 +334,13 @@ class Scheduler:
         self.ledger.start_version(version)
         self.collection.reopen(target)
         self._last_was_learning = True
+        if self._rest_since is not None:
+            self._rest_since = now  # whoever is waited for has had no turn meanwhile
+        self._thaw(now)
+
+    def learn_aborted(self, now: float) -> None:
+        """The learn step was undone: its frames are there still, and it is due again."""
+        self.collection.learning = False
         self._thaw(now)
 
     def rest(self, now: float) -> None:
@@ -375,7 +497,7 @@ class Scheduler:
             return False
         self.collection.start_learning()
         self._freeze(now)
-        for group in self._queued:
+        for group in (group for member in self._trainers for group in member.groups):
             self._bootstrap(group)
         if self.collection.target is not None:
             self.ledger.forget_tails(slice(None))  # what these frames are worth is settled now
@@ -490,15 +612,25 @@ class Scheduler:
         ]
         if missing and self.config.deterministic:
             return
-        if missing and now < since + self.config.close_wait_s:
-            self._wake(since + self.config.close_wait_s)
+        if any(self._is_awaited_at_rest(group, now, since) for group in missing):
             return
         for group in list(self._owing_cells):
             self._revoke(group)
         self._cut([g for m in self._trainers for g in m.groups if g.reserved])
         self._is_rested = True
         self._freeze(now)
-        self._commands.append(Rested())
+        self._commands.append(Rested(self._take_effects()))
+
+    def _is_awaited_at_rest(self, group: Group, now: float, since: float) -> bool:
+        """Whether a rest still waits for this group: nobody waits for one that is late anyway."""
+        until = since + self.config.close_wait_s
+        if not group.reserved:
+            in_time = self.dispatcher.late_at(group) if group in self._quorum else -math.inf
+            until = min(until, in_time)
+        if now >= until:
+            return False
+        self._wake(until)
+        return True
 
     # --- ends -------------------------------------------------------------------------------
 
@@ -522,7 +654,7 @@ class Scheduler:
                 self._expire_in(min(first_step_left_s, feedback_left_s), now)
 
     def _first_step_left_s(self, member: Member, now: float) -> float:
-        if member.entered:
+        if member.entered and (member.is_present or self.dispatcher.is_ordered):
             return math.inf
         return member.joined_at + self.config.first_step_timeout_s - now
 

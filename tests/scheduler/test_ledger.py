@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from royale_server.scheduler import Discard, FrameLedger
+from royale_server.scheduler import Discard, FrameLedger, LedgerBooks
+from royale_server.scheduler.ledger import NO_CELL
 from tests.scheduler.desk import rows
 
 
@@ -248,9 +249,20 @@ def test_stored_frames_are_counted_by_episode() -> None:
 # --- the equation
 
 
+def books_of(num_cells: int, *, slots: int) -> LedgerBooks:
+    return LedgerBooks(
+        cells=np.arange(num_cells),
+        cell_slots=np.zeros(num_cells, np.int64),
+        tails=np.full(slots, NO_CELL),
+        ordinals=np.zeros(slots, np.int64),
+        answered=np.zeros(slots, np.int64),
+        episode_frames=np.zeros(slots, np.int64),
+    )
+
+
 def test_frames_that_came_with_a_checkpoint_stand_in_the_equation() -> None:
-    ledger = ledger_of(2, capacity=10)
-    ledger.load(5)
+    ledger = FrameLedger(capacity=10)
+    ledger.load(books_of(5, slots=2))
     assert ledger.num_complete == 5
     assert act(ledger, 0, 1)[0] == [5, 6]
     receive(ledger, "10")

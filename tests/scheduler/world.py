@@ -75,6 +75,7 @@ class World:
         self._fruitless_wakes = 0
         self._last_progress = 0.0
         self._rest_asked_at: float | None = None
+        self._learned_at: list[float] = []
         self._is_rested = False
         self._is_busy = False
         self._by_group: dict[Group, ClientGroup] = {}
@@ -191,7 +192,8 @@ class World:
                 self._timed_out(member)
             case EndRun(message=message):
                 self.ended_run = message
-            case Rested():
+            case Rested(effects=effects):
+                self.books.apply(effects)
                 self._rested()
 
     def _infer(self, batch: Infer) -> None:
@@ -249,6 +251,7 @@ class World:
     def _learned(self) -> None:
         self._is_busy = False
         self._last_progress = self.now
+        self._learned_at.append(self.now)
         version = self.scheduler.ledger.version + 1
         self.scheduler.learned(self.now, version=version, target=self.plan.target)
         self._advance()
@@ -347,16 +350,22 @@ class World:
         if self.scheduler.ledger.num_reserved:
             self.fault("at rest with reserved cells")
         assert self._rest_asked_at is not None
-        waited = self.now - self._rest_asked_at >= self.plan.config.close_wait_s
-        here = all(
-            group.waiting is not None or not group.entered
+        since = max([self._rest_asked_at, *self._learned_at[-1:]])
+        waited = self.now - since >= self.plan.config.close_wait_s
+        awaited = any(
+            group.waiting is None and group.entered and not self._is_late(group)
             for client in self.clients
             if not client.is_gone and client.role is Role.TRAIN
             for group in client.member.groups
         )
-        if not here and (self.plan.config.deterministic or not waited):
+        if awaited and (self.plan.config.deterministic or not waited):
             self.fault("at rest without everybody's request")
         self.at(0.1, self._resume)
+
+    def _is_late(self, group: Group) -> bool:
+        """Nobody waits for a group that has left the quorum, or whose turn is late."""
+        dispatcher = self.scheduler.dispatcher
+        return not self.plan.config.deterministic and dispatcher.late_at(group) <= self.now
 
     def _resume(self) -> None:
         self._rest_asked_at = None

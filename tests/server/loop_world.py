@@ -145,6 +145,8 @@ class ListeningRun:
     errors: list[BaseException] = field(default_factory=list)
     hold_learning: bool = False
     due: list[Learn] = field(default_factory=list)
+    rests: list[Any] = field(default_factory=list)
+    sessions: list[Any] = field(default_factory=list)
     world: Any = None
 
     def client_joined(self, peer, hello) -> None:
@@ -163,6 +165,12 @@ class ListeningRun:
         self.due.append(command)
         if not self.hold_learning:
             self.world.learn()
+
+    def rested(self, effects: Any) -> None:
+        self.rests.append(effects)
+
+    def gathered(self, sessions: Any) -> None:
+        self.sessions.append(sessions)
 
     def event(self, kind, message, **facts) -> None:
         self.events.append((kind, message))
@@ -340,7 +348,11 @@ class LoopWorld:
         self.worker.submit(job, self._learned, self.listener.failed)
 
     def _learned(self, result: Any) -> None:
-        self.hub.learned(version=result.policy_version, target=result.frames_wanted)
+        self.hub.learned(
+            version=result.policy_version,
+            target=result.frames_wanted,
+            duration_s=result.duration_s,
+        )
 
     def wait(self, seconds: float) -> None:
         """Let time pass in ticks of 100 ms."""

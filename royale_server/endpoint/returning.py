@@ -1,0 +1,72 @@
+"""Clients that a checkpoint remembers and that are not back yet: who they are, and what they had.
+
+A client is known by its name. It takes its old place if it brings the same groups of the same
+environment; what its environments were like then goes back to it, if there is a snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from royale_client.wire.messages import Hello
+from royale_client.wire.snapshots import SNAPSHOT
+from royale_server.scheduler import Member, Role
+
+States: TypeAlias = tuple[np.ndarray[Any, np.dtype[np.uint8]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """One client of a checkpoint."""
+
+    member: Member
+    """Its part in the scheduler, absent until it is back."""
+    env_id: str
+    env_digest: str
+    states: States = ()
+    """Snapshot of each group's environments; empty if there is none."""
+
+    def differs(self, hello: Hello) -> str | None:
+        """Why this hello cannot take the place, or None."""
+        sizes = tuple(group.size for group in self.member.groups)
+        if Role(hello.role) is not Role.TRAIN:
+            return f"has role {hello.role}, and trained before"
+        if hello.groups != sizes:
+            return f"brings groups of {hello.groups} environments, and had {sizes}"
+        return None
+
+    def states_for(self, hello: Hello) -> States:
+        """What to put back into this client's environments; empty to begin fresh episodes."""
+        is_same = (hello.env_id, hello.env_digest) == (self.env_id, self.env_digest)
+        return self.states if is_same and SNAPSHOT in hello.features else ()
+
+
+@dataclass(slots=True)
+class ReturningClients:
+    """The clients of a checkpoint that are not back, by name."""
+
+    _by_name: dict[str, Remembered] = field(default_factory=dict)
+
+    def expect(self, remembered: Remembered) -> None:
+        """Await a client, for the first time or again."""
+        self._by_name[remembered.member.name] = remembered
+
+    def get(self, name: str) -> Remembered | None:
+        """The client of that name, if it is awaited."""
+        return self._by_name.get(name)
+
+    def take(self, name: str) -> Remembered | None:
+        """The same, and await it no longer."""
+        return self._by_name.pop(name, None)
+
+    def forget(self, member: Member) -> None:
+        """The scheduler has given its place away."""
+        self._by_name.pop(member.name, None)
+
+    @property
+    def names(self) -> list[str]:
+        """Who is awaited, in order."""
+        return sorted(self._by_name)

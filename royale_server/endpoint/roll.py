@@ -1,0 +1,36 @@
+"""Who is connected, and which part in the run each has. Sends; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from royale_server.endpoint.connection import Peer
+from royale_server.scheduler import Member
+
+
+@dataclass(slots=True)
+class Roll:
+    """The clients of a server."""
+
+    peers: dict[Peer, None] = field(default_factory=dict)
+    """Everybody connected, welcomed or not."""
+    lobby: list[Peer] = field(default_factory=list)
+    """Who has said hello and waits for a welcome."""
+    by_member: dict[Member, Peer] = field(default_factory=dict)
+    """Who takes part."""
+
+    def seat(self, peer: Peer, member: Member) -> None:
+        """Let a client take its part."""
+        peer.member = member
+        self.by_member[member] = peer
+        for group in member.groups:
+            peer.everyone[group] = np.ones(group.size, np.bool_)
+            peer.nobody[group] = np.zeros(group.size, np.bool_)
+
+    def send(self, peer: Peer, message: Callable[[], bytes]) -> None:
+        """Send what ``message`` encodes, unless the client is gone."""
+        if not peer.is_closed:
+            peer.connection.send(message())
