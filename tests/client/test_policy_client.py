@@ -12,7 +12,8 @@ from royale_client import PolicyClient, ServerFaultError, ServerStoppedError
 from royale_client.reconnect import Patience
 from royale_client.transport import ConnectionLostError, ServerUnreachableError
 from royale_client.wire.episodes import EpisodeMetric
-from royale_client.wire.errors import ConfigError
+from royale_client.wire.errors import ConfigError, UnexpectedMessageError
+from royale_client.wire.messages import Restore, Snapshot, encode_message
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec
 from tests.client.fake_server import FakeServer, ServerTransport, SocketServer
 
@@ -333,3 +334,18 @@ def test_connection_error_without_a_remedy_is_raised():
     policy = PolicyClient("ws://unused:1", OBSERVATION, ACTION, dial=dial)
     with policy, pytest.raises(ConnectionLostError, match="for good"):
         policy.act(observed(0))
+
+
+@pytest.mark.parametrize("asked", [Snapshot(number=1), Restore(states=())])
+def test_server_that_asks_a_program_for_its_environments_breaks_the_protocol(asked):
+    """A program that owns its loop can neither be saved nor brought back."""
+    server = FakeServer(lambda server, step: [encode_message(asked)])
+    servers = Servers(server)
+    with (
+        pytest.raises(UnexpectedMessageError),
+        PolicyClient("ws://unused:1", OBSERVATION, ACTION, dial=servers) as policy,
+    ):
+        policy.act(observed(0))
+
+    assert server.hello.features == ()
+    assert servers.transports[0].closed is not None

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from royale_client.wire.codec import decode, encode, peek
 from royale_client.wire.errors import MessageDecodeError, ProtocolError
 from royale_client.wire.limits import Limits
-from royale_client.wire.messages import decode_message
+from royale_client.wire.messages import (
+    Restore,
+    Restored,
+    Snapshot,
+    Snapshotted,
+    decode_message,
+    encode_message,
+)
+from royale_client.wire.snapshots import as_states
 
 LIMITS = Limits()
 
@@ -277,6 +285,28 @@ def test_a_message_with_changed_bytes_raises_only_protocol_errors(data: st.DataO
         {"o0": np.zeros((2, 3), np.float32), "asks": np.array([192], np.uint8)},
     )
     bad = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 4))):
+        bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(ProtocolError):
+        decode_message(bytes(bad), LIMITS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_states_with_changed_bytes_raise_only_protocol_errors(data: st.DataObject) -> None:
+    blocks = as_states([b"the wheel turns", b"\0" * 9])
+    message = data.draw(
+        st.sampled_from(
+            [
+                Snapshot(number=5),
+                Snapshotted(number=5, states=blocks),
+                Snapshotted(number=5, failure="no"),
+                Restore(states=blocks),
+                Restored(failure="no"),
+            ]
+        )
+    )
+    bad = bytearray(encode_message(message))
     for _ in range(data.draw(st.integers(1, 4))):
         bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
     with suppress(ProtocolError):

@@ -12,7 +12,9 @@ from royale_client.wire.grammar import (
     Side,
     State,
     Verdict,
+    after_welcome,
     judge,
+    may_send,
     next_state,
 )
 from royale_client.wire.messages import MESSAGE_TYPES
@@ -68,6 +70,29 @@ def test_a_message_of_the_other_side_is_malformed() -> None:
         next_state(Side.CLIENT, State.READY, "action")
     with pytest.raises(MessageDecodeError, match="no message of the server"):
         next_state(Side.SERVER, State.READY, "step")
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_a_welcome_that_restores_lets_no_step_through_before_the_restored(restores: bool) -> None:
+    state = after_welcome(restores=restores)
+    assert may_send(Side.CLIENT, state, "step") is not restores
+    if restores:
+        assert not may_send(Side.SERVER, state, "action")
+        state = next_state(Side.SERVER, state, "restore")
+        assert {message for message in MESSAGE_TYPES if may_send(Side.CLIENT, state, message)} == {
+            "restored",
+            "log",
+            "goodbye",
+        }
+        state = next_state(Side.CLIENT, state, "restored")
+    assert state is State.READY
+
+
+def test_nothing_but_a_promise_leads_to_a_restore() -> None:
+    for side, states in TRANSITIONS.items():
+        for state, legal in states.items():
+            assert State.PROMISED not in legal.values() or state is State.PROMISED
+            assert ("restore" in legal) == (side is Side.SERVER and state is State.PROMISED)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +176,40 @@ def test_numbering_continues_where_the_welcome_says() -> None:
     requests.open(0, 18)
     requests.close(0, 18)
     assert not requests.is_first(0, requests.next_number(0))
+
+
+def test_requests_of_an_earlier_session_are_open_again_and_none_after_them_is_first() -> None:
+    requests = Requests((17, 3))
+    assert not requests.all_open()
+    requests.reopen()
+    assert requests.all_open()
+    assert (requests.outstanding(0), requests.outstanding(1)) == (17, 3)
+    with pytest.raises(UnexpectedMessageError, match="early"):
+        requests.open(0, 18)
+    requests.close(0, 17)
+    assert not requests.all_open()
+    assert not requests.is_first(0, requests.next_number(0))
+
+
+def test_there_is_nothing_to_open_again_without_an_earlier_request() -> None:
+    requests = Requests((17, 0))
+    with pytest.raises(UnexpectedMessageError, match="no request of an earlier session"):
+        requests.reopen()
+    assert requests.outstanding(0) is None
+    requests.open(1, 1)
+    requests.close(1, 1)
+    with pytest.raises(UnexpectedMessageError, match="no request of an earlier session"):
+        requests.reopen()
+
+
+def test_requests_are_opened_again_once() -> None:
+    requests = Requests((17,))
+    requests.reopen()
+    with pytest.raises(UnexpectedMessageError):
+        requests.reopen()
+    requests.close(0, 17)
+    with pytest.raises(UnexpectedMessageError):
+        requests.reopen()
 
 
 def test_every_way_to_end_has_a_close_code() -> None:

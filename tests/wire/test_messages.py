@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from royale_client.wire.codec import decode, encode
 from royale_client.wire.errors import ContractError, MessageDecodeError, ProtocolError
@@ -306,12 +308,25 @@ def test_states_are_blocks_of_bytes_numbered_from_zero(
 
 def test_states_of_any_kind_of_bytes_travel_without_a_copy() -> None:
     block = bytearray(b"env")
-    for given in (bytes(block), block, memoryview(block), np.frombuffer(block, np.uint8)):
-        (state,) = as_states([given])
+    for either in (bytes(block), block, memoryview(block), np.frombuffer(block, np.uint8)):
+        (state,) = as_states([either])
         assert state.tobytes() == b"env"
-        assert np.shares_memory(state, np.frombuffer(given, np.uint8))
+        assert np.shares_memory(state, np.frombuffer(either, np.uint8))
     with pytest.raises(ContractError, match="state of group 1"):
         as_states([b"env", b""])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    blocks=st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=2),
+    number=st.integers(0, 2**63 - 1),
+)
+def test_any_states_survive(blocks: list[bytes], number: int) -> None:
+    sent = Snapshotted(number=number, states=as_states(blocks))
+    got = decode_message(encode_message(sent), LIMITS)
+    assert isinstance(got, Snapshotted)
+    assert (got.number, got.failure) == (number, None)
+    assert [state.tobytes() for state in got.states] == blocks
 
 
 def test_states_are_decoded_to_views_of_the_message() -> None:
