@@ -9,12 +9,12 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC
+from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC, LearnerConfig
 from royale_client.wire.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class ServerConfig:
 
     pair: Pair = field(metadata=NO_FLAG)
     """The four words, kept so that the recorded configuration is complete."""
-    policy: Any
+    policy: Any = field(metadata=SAME)
     """Settings of the policy; the variant word chooses where they start."""
-    algo: Any
+    algo: Any = field(metadata=SAME)
     """Settings of the algorithm; the variant word chooses where they start."""
 
     seed: int = field(default=0, metadata=SAME)
@@ -194,6 +194,19 @@ class ServerConfig:
     def inline_kwargs(self) -> dict[str, Any]:
         """The keyword arguments of the ``--inline`` environment."""
         return _json_object(self.inline_env_kwargs) if self.inline_env_kwargs else {}
+
+    def reached_limit(self, global_step: int, recent_returns: Sequence[float]) -> str | None:
+        """Return which limit a run has reached, as a sentence; ``None`` if none.
+
+        Args:
+            global_step: Stored frames since the run began.
+            recent_returns: Returns of its last training episodes, oldest first.
+        """
+        until = self.until_timesteps
+        if until is not None:
+            return f"{global_step} of {until} frames collected" if global_step >= until else None
+        is_limited = isinstance(self.algo, LearnerConfig)
+        return self.algo.reached(global_step, recent_returns) if is_limited else None
 
     def scheduler(self) -> SchedulerConfig:
         """The part of the settings that the frame rules need."""

@@ -1,7 +1,10 @@
 """Settings of the whole test run: reproducible property tests, one torch thread, slow suites."""
 
 import os
+from pathlib import Path
 
+# Runs of the tests must not take notice of what is edited in this checkout meanwhile.
+os.environ["GIT_CEILING_DIRECTORIES"] = str(Path(__file__).resolve().parents[1])
 # Before anything imports torch or numpy: on shared cores more threads make small networks slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

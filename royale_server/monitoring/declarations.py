@@ -40,6 +40,23 @@ RUN = (
         deterministic=False,
     ),
     MetricSpec(
+        key="run/identity_drift",
+        unit="1",
+        meaning="1: the run was resumed with --allow-identity-drift and has changed; "
+        "`events.jsonl` says how.",
+        statistic="last",
+        deterministic=False,
+        absent_when="the run is still what it began as",
+    ),
+    MetricSpec(
+        key="run/dirty",
+        unit="1",
+        meaning="1: the run was resumed with --allow-dirty and other uncommitted code.",
+        statistic="last",
+        deterministic=False,
+        absent_when="the run is still what it began as",
+    ),
+    MetricSpec(
         key="run/policy_version",
         unit="1",
         meaning="Learn steps completed, this one included.",

@@ -17,6 +17,11 @@ from royale_server.config import ServerConfig
 from royale_server.config_document import digest, to_document
 from royale_server.monitoring.trackers import TrackedRun, Tracker, make_tracker
 from royale_server.run.directory import RunDirectory, create
+from royale_server.run.finished import refuse_finished
+from royale_server.run.identity import DRIFT_MARK, Difference, environment_difference
+from royale_server.run.identity_check import CheckedIdentity, fresh_identity, resumed_identity
+from royale_server.run.identity_record import write_identity
+from royale_server.run.opening import drift_event, events_of_opening, warnings_of_opening
 from royale_server.run.output import Retention, WriteFailure
 from royale_server.run.prepare import RunPlan, plan
 from royale_server.run.writer import Writer
@@ -34,7 +39,8 @@ class Attempt:
         directory: The locked directory.
         writer: Writes its files.
         resumed: The checkpoint to continue from, or None.
-        facts: Digests for every checkpoint's manifest.
+        identity: What this attempt is, compared with what the run was.
+        config_digest: Digest of its settings.
     """
 
     def __init__(
@@ -42,11 +48,16 @@ class Attempt:
         directory: RunDirectory,
         writer: Writer,
         resumed: CheckpointContents | None,
-        facts: Mapping[str, Any],
+        identity: CheckedIdentity,
+        config_digest: str,
     ) -> None:
         self.writer = writer
         self.resumed = resumed
-        self.facts = facts
+        self.facts: Mapping[str, Any] = {
+            "config_digest": config_digest,
+            "identity_digest": digest(identity.record.fields),
+        }
+        """Digests for every checkpoint's manifest."""
         self.number = directory.attempt
         self.run_id = directory.run_id
         self.name = directory.layout.name
@@ -54,17 +65,82 @@ class Attempt:
         self.log_file = directory.layout.server_log(directory.attempt)
         self.taken_over = directory.taken_over
         self.has_begun = False
+        self._directory = directory
+        self._identity = identity
+        self._record = identity.record
+        self._is_unwritten = identity.is_new and directory.plan.mode == "resume"
+
+    @property
+    def row_marks(self) -> dict[str, float]:
+        """What every metrics row must carry: that the run is no longer what it began as."""
+        return self._record.marks
+
+    @property
+    def known_environments(self) -> tuple[tuple[str, str], ...]:
+        """Id and digest of every environment that has taken part in the run."""
+        return self._record.environments
+
+    def announce(self) -> None:
+        """Say what is worth knowing about this start. Call it once the run's log is open."""
+        for sentence in warnings_of_opening(self._directory, self._identity):
+            logger.warning("%s", sentence)
+        for change in self._identity.changed:
+            logger.info("changed: %s: %s -> %s", change.field, change.old, change.new)
 
     def begin(self) -> None:
-        """The engine is built: from here on the directory stays."""
+        """The engine is built: from here on the directory stays, and what was allowed counts."""
         self.has_begun = True
+        self._write_identity()
+
+    def environment_difference(self, env_id: str, env_digest: str) -> Difference | None:
+        """Say how a client's environment differs from those of the run that is resumed.
+
+        Args:
+            env_id: Id of the environment.
+            env_digest: Digest of its version and settings.
+
+        Returns:
+            None for one that has taken part before, and in a run that begins.
+        """
+        if self._directory.plan.mode != "resume":
+            return None
+        return environment_difference(self._record.environments, env_id, env_digest)
+
+    def note_environment(self, env_id: str, env_digest: str) -> None:
+        """Remember, durably, that an environment takes part; one that differs marks all later rows.
+
+        Args:
+            env_id: Id of the environment.
+            env_digest: Digest of its version and settings.
+        """
+        difference = self.environment_difference(env_id, env_digest)
+        if difference is not None:
+            self._record = self._record.with_change(self.number, DRIFT_MARK, [difference])
+            logger.warning("allowed: %s", difference)
+            self.writer.event(drift_event(DRIFT_MARK, [difference]))
+        before, self._record = self._record, self._record.with_environment(env_id, env_digest)
+        self._is_unwritten |= difference is not None or self._record is not before
+        if self.has_begun:
+            self._write_identity()
+
+    def _write_identity(self) -> None:
+        """What cannot be written now is tried again with the next environment."""
+        if not self._is_unwritten:
+            return
+        path = self._directory.layout.identity
+        try:
+            write_identity(path, self._record)
+        except OSError as error:
+            logger.error("%s cannot be written: %s", path, error.strerror or error)
+            return
+        self._is_unwritten = False
 
 
 @contextlib.contextmanager
 def open_attempt(
     config: ServerConfig, on_write_failure: Callable[[WriteFailure], None]
 ) -> Iterator[Attempt]:
-    """Plan, load, create, and at the end give the directory back.
+    """Plan, compare, load, create, and at the end give the directory back.
 
     Args:
         config: Settings of the server.
@@ -74,18 +150,33 @@ def open_attempt(
         RunExistsError: If the run exists and neither resume nor overwrite was asked for.
         RunNotFoundError: If there is nothing to resume.
         RunInUseError: If another process works on it.
+        RunFinishedError: If it has reached its limit.
+        IdentityDriftError: If it would no longer be the run that it was.
     """
     planned = _plan(config)
+    if planned.checkpoint is not None:
+        arguments, name = sys.argv[1:], planned.layout.name
+        refuse_finished(config, planned.checkpoint, run_name=name, arguments=arguments)
+    identity = _identity(config, planned)
     resumed = None if planned.checkpoint is None else load(planned.checkpoint)
     trackers = _trackers(config)
     document = to_document(config)
-    directory = create(planned, config=document, seed=config.seed, argv=sys.argv)
+    directory = create(
+        planned,
+        config=document,
+        seed=config.seed,
+        argv=sys.argv,
+        identity=identity.record,
+        source_diff=identity.source_diff,
+    )
     try:
         writer = _writer(config, directory, trackers, document, on_write_failure)
     except BaseException:
         directory.discard()
         raise
-    attempt = Attempt(directory, writer, resumed, {"config_digest": digest(document)})
+    attempt = Attempt(directory, writer, resumed, identity, digest(document))
+    for event in events_of_opening(directory, identity):
+        writer.event(event)
     try:
         yield attempt
     finally:
@@ -113,6 +204,15 @@ def _plan(config: ServerConfig) -> RunPlan:
     for skipped in planned.skipped:
         logger.warning("passed over %s: %s", skipped.path, skipped.reason)
     return planned
+
+
+def _identity(config: ServerConfig, planned: RunPlan) -> CheckedIdentity:
+    from royale_server.model.build import choose_device  # torch: no earlier than it must
+
+    device_kind = choose_device(config.device).type
+    if planned.mode == "resume":
+        return resumed_identity(config, device_kind, planned.layout, planned.attempt)
+    return fresh_identity(config, device_kind)
 
 
 def _trackers(config: ServerConfig) -> list[Tracker]:

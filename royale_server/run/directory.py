@@ -18,12 +18,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from checkpoints import remove_unfinished, sync_directory
+from royale_server.run.identity_record import IdentityRecord, write_identity
 from royale_server.run.layout import RunLayout
 from royale_server.run.lock import Owner, RunLock
 from royale_server.run.prepare import (
@@ -33,10 +33,11 @@ from royale_server.run.prepare import (
     is_free,
     read_run_record,
 )
+from royale_server.run.versions import decisive_versions, installed
 
 logger = logging.getLogger(__name__)
 
-_RECORDED = ("royale-rl", "torch", "numpy", "safetensors", "websockets", "msgpack", "swanlab")
+_ALSO_RECORDED = ("websockets", "msgpack", "swanlab")
 _SECRET_FLAG = re.compile(r"--(.*[._-])?(token|key|secret|password|credentials?)", re.IGNORECASE)
 _SECRET_IN_URL = re.compile(r"(?<=//)[^/@\s]+(?=@)|(?<=[?&]token=)[^&\s]+")
 _HIDDEN = "…"
@@ -67,8 +68,13 @@ class RunDirectory:
 
     @property
     def taken_over(self) -> Owner | None:
-        """The process that died while it worked on the run, if one did."""
+        """The process that worked on the run before and never gave it back, if there was one."""
         return self._lock.previous
+
+    @property
+    def takeover_evidence(self) -> str:
+        """What became of that process, and how it is known, as a sentence; empty without one."""
+        return "" if self._lock.evidence is None else self._lock.evidence.sentence
 
     def first_checkpoint_written(self) -> None:
         """Remove the run that this one overwrites. May be called after every checkpoint."""
@@ -119,6 +125,8 @@ def create(
     config: Mapping[str, object],
     seed: int,
     argv: Sequence[str] = (),
+    identity: IdentityRecord | None = None,
+    source_diff: bytes = b"",
     facts: Mapping[str, object] | None = None,
 ) -> RunDirectory:
     """Make the directory of a planned run, lock it and write what the run is.
@@ -128,6 +136,8 @@ def create(
         config: Resolved settings as plain data.
         seed: Seed of the run.
         argv: Command line; values that look like secrets are left out.
+        identity: What the run is. A resumed run has its own and keeps that for now.
+        source_diff: Uncommitted changes of the code; empty if there are none.
         facts: Further plain data for ``run.json``.
 
     Returns:
@@ -149,7 +159,11 @@ def create(
         else:
             record = _run_record(plan.layout, seed=seed, argv=argv)
             _write_new(plan.layout.run_json, {**record, **(facts or {})})
+            if identity is not None:
+                write_identity(plan.layout.identity, identity)
         _write_attempt(plan.layout, plan.attempt, config)
+        if source_diff:
+            plan.layout.source_diff(plan.attempt).write_bytes(source_diff)
         run.record = read_run_record(plan.layout)
     except BaseException:
         run.discard()
@@ -237,19 +251,12 @@ def _run_record(layout: RunLayout, *, seed: int, argv: Sequence[str]) -> dict[st
         "host": socket.gethostname(),
         "seed": seed,
         "argv": without_secrets(argv),
-        "versions": _versions(),
+        "versions": {
+            "system": platform.platform(),
+            **decisive_versions(),
+            **installed(_ALSO_RECORDED),
+        },
     }
-
-
-def _versions() -> dict[str, str]:
-    """Versions of the interpreter and the libraries that decide numbers, as far as installed."""
-    versions = {"python": platform.python_version(), "system": platform.platform()}
-    for name in _RECORDED:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def _write_new(path: Path, document: Mapping[str, object]) -> None:

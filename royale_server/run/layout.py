@@ -4,6 +4,8 @@
 
     <base>/<algorithm>/<policy>/<name>/
         run.json                  what the run is; its presence makes the directory a run
+        identity.json             what must not change: settings, versions, code, environments
+        source.diff               uncommitted changes of the code, if there were any
         config.json               resolved settings of the newest attempt
         config.attempt_N.json     the same, of each attempt
         lock                      kernel lock and record of the process at work
@@ -69,6 +71,11 @@ class RunLayout:
         return self.directory / "run.json"
 
     @property
+    def identity(self) -> Path:
+        """What must not change from one attempt to the next."""
+        return self.directory / "identity.json"
+
+    @property
     def config(self) -> Path:
         """Resolved settings of the newest attempt."""
         return self.directory / "config.json"
@@ -115,6 +122,11 @@ class RunLayout:
     def attempt_config(self, attempt: int) -> Path:
         """Resolved settings of one attempt."""
         return self.directory / f"config.attempt_{attempt}.json"
+
+    def source_diff(self, attempt: int) -> Path:
+        """Uncommitted changes of the code that an attempt ran."""
+        number = "" if attempt == 1 else f".attempt_{attempt}"
+        return self.directory / f"source{number}.diff"
 
     def attempt_logs(self, attempt: int) -> Path:
         """Text logs of one attempt."""

@@ -1,14 +1,14 @@
 """One process per run: a kernel lock on the run's ``lock`` file, with a record of who holds it.
 
-The kernel drops the lock when its process dies, however it dies, so it cannot go stale; nothing is
-ever decided by a process number. Never waits longer than a fifth of a second, never kills anything.
+The kernel drops the lock when its process dies, however it dies, so it cannot go stale. A record
+whose lock is free is taken over, unless its process verifiably still runs: then this file system
+has no working locks. Never waits longer than a fifth of a second, never kills anything.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
 import weakref
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from royale_client.wire.errors import RoyaleError
+from royale_server.run.process import Evidence, ProcessMark, evidence, this_process
 
 if sys.platform == "win32":
     import msvcrt
@@ -29,14 +30,13 @@ else:
 
 _TRIES = 10
 _PAUSE_S = 0.02
+_OPTIONAL = (("boot_id", str), ("start_ticks", int), ("pid_namespace", str))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(ProcessMark):
     """Who holds, or held, the lock of a run."""
 
-    pid: int
-    host: str
     since: str
     """UTC, ISO 8601."""
 
@@ -74,10 +74,21 @@ class RunLock:
         self.path = path
         self._descriptor: int | None = _acquire(path)
         self.previous = _read_owner(self._descriptor)
-        """Who held it before and died without releasing it; ``None`` after a clean end."""
-        owner = Owner(pid=os.getpid(), host=socket.gethostname(), since=_now())
+        """Who held it before and did not release it; ``None`` after a clean end."""
+        self.evidence: Evidence | None = self._judge_previous()
+        """What became of that process, and how it is known."""
+        owner = Owner(**asdict(this_process()), since=_now())
         _write_record(self._descriptor, json.dumps(asdict(owner)))
         _held.add(self)
+
+    def _judge_previous(self) -> Evidence | None:
+        if self.previous is None:
+            return None
+        found = evidence(self.previous)
+        if found.fate == "alive" and self.previous.pid != os.getpid():
+            self.abandon()
+            raise RunInUseError(self.path.parent, self.previous)
+        return found
 
     def release(self) -> None:
         """Give the lock up and clear the record. Does nothing the second time."""
@@ -153,7 +164,12 @@ def _read_owner(descriptor: int) -> Owner | None:
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
         record: Any = json.loads(os.read(descriptor, 4096))
-        return Owner(pid=int(record["pid"]), host=str(record["host"]), since=str(record["since"]))
+        return Owner(
+            pid=int(record["pid"]),
+            host=str(record["host"]),
+            since=str(record["since"]),
+            **{name: record[name] for name, kind in _OPTIONAL if type(record.get(name)) is kind},
+        )
     except (ValueError, KeyError, TypeError):
         return None
 

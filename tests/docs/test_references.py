@@ -48,7 +48,7 @@ def leads_somewhere(page, link: str) -> bool:
 def test_files_named_in_the_text_exist(page):
     named = {path for code in CODE.findall(without_fences(page)) for path in FILE.findall(code)}
     places = (ROOT, page.parent, ROOT / "docs")
-    of_runs = {"run.json", "config.json", "my_policy.py", "plugins/my_policy.py"}
+    of_runs = {"run.json", "config.json", "identity.json", "my_policy.py", "plugins/my_policy.py"}
     missing = [p for p in named - of_runs if not any((place / p).exists() for place in places)]
     assert missing == []
 
