@@ -43,6 +43,7 @@ from royale_client.driver_leaves import ActionBuffer, BatchReader, NonFiniteWatc
 from royale_client.envs.digest import package_version
 from royale_client.snapshots.document import (
     check_leaves,
+    check_like,
     describe_space,
     read_document,
     turn_from_plain,
@@ -185,6 +186,10 @@ class GymnasiumDriver:
         try:
             turn = turn_from_plain(saved["turn"], self.num_slots, self.observation_space)
             check_leaves(saved["observations"], self.num_slots, self.observation_space)
+            check_like("actions", saved["actions"], self._actions.leaves)
+            acted = saved["acted"]
+            if self._masks is not None:
+                check_like("masks", [saved["masks"]], [self._masks.masks])
             self._stack.check(saved["environments"])
             self._episodes.restore(saved["episodes"])
             self._stack.write(saved["environments"])
@@ -196,7 +201,7 @@ class GymnasiumDriver:
         if self._masks is not None:
             self._masks.masks = saved["masks"]
         self._actions.leaves = saved["actions"]
-        self._observations, self._acted = saved["observations"], saved["acted"]
+        self._observations, self._acted = saved["observations"], acted
         self._asking = turn.asks
         self._turn = turn
         return turn

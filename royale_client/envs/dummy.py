@@ -26,6 +26,7 @@ from royale_client.driver import (
 from royale_client.driver_episodes import EpisodeTracker
 from royale_client.envs.provider import EnvProvider
 from royale_client.snapshots.document import (
+    check_like,
     read_document,
     turn_from_plain,
     turn_to_plain,
@@ -155,9 +156,7 @@ class DummyDriver:
         try:
             seeds, steps = body["seeds"], body["steps"]
             turn = turn_from_plain(body["turn"], self.num_slots, self.observation_space)
-            columns = [(seeds.shape, seeds.dtype), (steps.shape, steps.dtype)]
-            if columns != [(mine.shape, mine.dtype) for mine in (self._seeds, self._steps)]:
-                raise SnapshotError(f"the snapshot holds seeds and steps {columns}")
+            check_like("seeds and steps", (seeds, steps), (self._seeds, self._steps))
             self._episodes.restore(body["episodes"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotError(f"the snapshot is no state of dummy-v1: {error!r}") from error

@@ -88,7 +88,7 @@ class AsyncLayer:
 
 def async_layer(env: AsyncVectorEnv[Any, Any]) -> Layer:
     """Return an AsyncVectorEnv as a layer, if its parts can be asked."""
-    if env.worker is not None or not env.metadata.get(_MARK):
+    if getattr(env, "worker", None) is not None or not env.metadata.get(_MARK):
         return ClosedLayer(
             env,
             "its parts live in other processes and cannot be asked; use a SyncVectorEnv, or "

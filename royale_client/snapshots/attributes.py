@@ -62,7 +62,7 @@ _CONSTANTS = frozenset(
         "model",
         "data",
         "mujoco_renderer",
-        # The first two results, kept by PassiveEnvChecker for a warning
+        # Of PassiveEnvChecker: the result before, kept for a warning, and whether it was compared
         "_previous_data",
         "checked_data_reuse",
     }
@@ -113,8 +113,8 @@ def write_attributes(owner: object, saved: Mapping[str, Any]) -> None:
         else:
             mine[name] = now_s - value if name in _STARTS else value
     if "_previous_data" in mine:
-        # Its one check compares objects that are gone; it only ever warns.
-        mine.update(_previous_data=None, checked_data_reuse=True)
+        # Its checks of the first steps need the objects of the ones before; they only ever warn.
+        mine.update(_previous_data=None, checked_data_reuse=True, checked_step=True)
 
 
 def read_random_state(env: object) -> dict[str, Any]:

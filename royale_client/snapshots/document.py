@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,15 +56,17 @@ def read_document(data: bytes, identity: Mapping[str, Any]) -> dict[str, Any]:
     document = unpack(data)
     if not isinstance(document, dict) or "format" not in document:
         raise SnapshotError("the bytes are no snapshot of environments")
-    if document["format"] != FORMAT:
-        raise SnapshotError(f"snapshot of format {document['format']!r}, expected {FORMAT}")
+    version = document["format"]
+    if type(version) is not int or version != FORMAT:
+        raise SnapshotError(f"snapshot of format {brief(version)}, expected {FORMAT}")
     saved, body = document.get("identity"), document.get("body")
     if not isinstance(saved, dict) or not isinstance(body, dict):
         raise SnapshotError("the snapshot has no identity or no body")
     differences = [
         f"{name} {brief(saved.get(name))}, expected {brief(identity.get(name))}"
-        for name in sorted({*saved, *identity})
-        if saved.get(name) != identity.get(name)
+        for name in sorted({*saved, *identity}, key=str)
+        # Anything may stand in the snapshot, also what cannot be compared.
+        if repr(saved.get(name)) != repr(identity.get(name))
     ]
     if differences:
         raise SnapshotError(f"snapshot of other environments: got {'; got '.join(differences)}")
@@ -105,6 +107,20 @@ def turn_from_plain(state: Mapping[str, Any], num_slots: int, space: SpaceSpec) 
     if not fits:
         raise SnapshotError(f"the snapshot holds no turn of {num_slots} slots")
     return turn
+
+
+def check_like(
+    what: str, arrays: Sequence[np.ndarray[Any, Any]], mine: Sequence[np.ndarray[Any, Any]]
+) -> None:
+    """Refuse arrays that cannot stand in for others.
+
+    Raises:
+        SnapshotError: If number, shape or dtype differs.
+    """
+    expected = [(array.shape, array.dtype) for array in mine]
+    got = [(array.shape, array.dtype) for array in arrays]
+    if got != expected:
+        raise SnapshotError(f"the snapshot holds {what} {got}, expected {expected}")
 
 
 def check_leaves(arrays: Leaves, rows: int, space: SpaceSpec) -> None:

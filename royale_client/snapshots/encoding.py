@@ -60,7 +60,10 @@ def pack(value: object) -> bytes:
     writer = _Writer()
     try:
         header = {"value": writer.tree(value, 0)}
-        arrays = {str(index): array for index, array in enumerate(writer.arrays)}
+        arrays = {
+            str(index): array if array.flags.c_contiguous else _in_memory_order(array)
+            for index, array in enumerate(writer.arrays)
+        }
         message = encode(header, arrays)
     except _NotPlainError as error:
         raise SnapshotError(_sentence(error)) from None
@@ -106,6 +109,10 @@ def unpack(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - whate
         raise SnapshotError(f"the snapshot cannot be read: {error!r}") from error
 
 
+def _in_memory_order(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array.T if array.flags.f_contiguous else np.ascontiguousarray(array)
+
+
 def _digest(message: bytes) -> bytes:
     return hashlib.blake2b(message, digest_size=DIGEST_BYTES).digest()
 
@@ -129,7 +136,9 @@ class _Writer:
         if kind is int:
             return value if value in _INT64 else ["int", hex(value)]
         if kind is np.ndarray:
-            return ["array", self._index(value)]
+            # The order in memory decides in which order sums are taken.
+            is_transposed = value.flags.f_contiguous and not value.flags.c_contiguous
+            return ["transposed" if is_transposed else "array", self._index(value)]
         if isinstance(value, np.generic):
             return ["scalar", self._index(np.asarray(value))]
         if depth == MAX_DEPTH:
@@ -167,7 +176,7 @@ class _Writer:
         """Return the number of an array, the same for the same one."""
         index = self._indices.get(id(array))
         if index is None:
-            if array.dtype.newbyteorder("<") not in CODES or array.ndim > MAX_DIMS:
+            if array.dtype not in CODES or array.ndim > MAX_DIMS:
                 raise _NotPlainError(
                     f"an array of {array.ndim} dimensions and dtype {array.dtype}; numbers and "
                     f"bools of at most 64 bits in at most {MAX_DIMS} dimensions can be kept"
@@ -236,6 +245,7 @@ class _Reader:
 _READERS: dict[str, Callable[[_Reader, list[Tree]], Any]] = {
     "int": lambda reader, rest: int(rest[0], 16),
     "array": _Reader.array,
+    "transposed": lambda reader, rest: reader.array(rest).T,
     "scalar": lambda reader, rest: reader.array(rest)[()],
     "list": _Reader.items,
     "tuple": lambda reader, rest: tuple(reader.items(rest)),

@@ -26,7 +26,7 @@ from royale_client.snapshots.attributes import (
 READ_METHOD = "snapshot_state"
 WRITE_METHOD = "restore_state"
 
-_REMEDY = f"give its class {READ_METHOD}() and {WRITE_METHOD}(state), see docs/extending.md"
+_REMEDY = f"a class with {READ_METHOD}() and {WRITE_METHOD}(state) can be, see docs/extending.md"
 
 
 class Layer(Protocol):
