@@ -12,9 +12,10 @@ import logging
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from checkpoints.contents import CheckpointContents
 from checkpoints.disk import sync_directory
@@ -34,6 +35,9 @@ from checkpoints.tensors import TensorFile, TensorFileError, plan
 logger = logging.getLogger(__name__)
 
 LATEST_NAME = "latest"
+
+Reached: TypeAlias = Callable[[str], None]
+"""Told how far a save has got; see ``save``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +64,17 @@ class _DocumentFile:
         return hashlib.sha256(self.data).hexdigest()
 
 
-def save(run_dir: Path, contents: CheckpointContents) -> SaveResult:
+def save(
+    run_dir: Path, contents: CheckpointContents, reached: Reached = lambda _: None
+) -> SaveResult:
     """Save ``contents`` as ``<run_dir>/<step>``.
 
     Args:
         run_dir: Directory of the run; must exist. One writer at a time (the run's lock sees to it).
         contents: What to save. Must not change meanwhile.
+        reached: Told how far it is, for tests that end the process there: ``save:<file>`` when a
+            file is written, ``publish`` when the directory has its name, ``link`` when the link
+            ``latest`` is about to be replaced.
 
     Returns:
         Where it is, and whether anything had to be written. A torn checkpoint of the same step is
@@ -83,8 +92,8 @@ def save(run_dir: Path, contents: CheckpointContents) -> SaveResult:
         return _result(target, existing, written=False)
     staging = run_dir / f".tmp-{contents.step}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
-        manifest = _write_all(staging, files, contents)
-        _publish(staging, target)
+        manifest = _write_all(staging, files, contents, reached)
+        _publish(staging, target, reached)
     except OSError as error:
         raise CheckpointWriteError(
             target,
@@ -93,7 +102,7 @@ def save(run_dir: Path, contents: CheckpointContents) -> SaveResult:
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    _link_latest(target)
+    _link_latest(target, reached)
     return _result(target, manifest, written=True)
 
 
@@ -134,15 +143,20 @@ def _files(run_dir: Path, contents: CheckpointContents) -> dict[str, TensorFile 
 
 
 def _write_all(
-    staging: Path, files: dict[str, TensorFile | _DocumentFile], contents: CheckpointContents
+    staging: Path,
+    files: dict[str, TensorFile | _DocumentFile],
+    contents: CheckpointContents,
+    reached: Reached,
 ) -> Manifest:
     staging.mkdir()
     records: dict[str, FileRecord] = {}
     for name, file in files.items():
         digest = _write_file(staging / name, file)
         records[name] = FileRecord(size_bytes=(staging / name).stat().st_size, sha256=digest)
+        reached(f"save:{name}")
     manifest = Manifest(step=contents.step, files=records, facts=dict(contents.facts))
     _write_file(staging / MANIFEST_NAME, _DocumentFile(data=manifest.render()))
+    reached(f"save:{MANIFEST_NAME}")
     sync_directory(staging)
     return manifest
 
@@ -155,7 +169,7 @@ def _write_file(path: Path, content: TensorFile | _DocumentFile) -> str:
     return digest
 
 
-def _publish(staging: Path, target: Path) -> None:
+def _publish(staging: Path, target: Path, reached: Reached) -> None:
     """Give the finished directory its name; whatever torn thing has the name goes first."""
     torn: Path | None = None
     if os.path.lexists(target):
@@ -163,12 +177,13 @@ def _publish(staging: Path, target: Path) -> None:
         target.rename(torn)
         logger.warning("checkpoint %s was not whole and is replaced", target)
     staging.rename(target)
+    reached("publish")
     sync_directory(target.parent)
     if torn is not None:
         shutil.rmtree(torn, ignore_errors=True)
 
 
-def _link_latest(target: Path) -> None:
+def _link_latest(target: Path, reached: Reached) -> None:
     """Point ``latest`` at the checkpoint, for people; nothing reads it, so it may fail."""
     link = target.with_name(LATEST_NAME)
     if os.path.lexists(link) and not link.is_symlink():
@@ -176,6 +191,7 @@ def _link_latest(target: Path) -> None:
     fresh = target.with_name(f".tmp-{LATEST_NAME}-{secrets.token_hex(4)}")
     try:
         fresh.symlink_to(target.name, target_is_directory=True)
+        reached("link")
         fresh.replace(link)
     except OSError as error:
         logger.debug("cannot link %s to %s: %s", link, target.name, error)

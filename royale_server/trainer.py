@@ -22,6 +22,7 @@ from algorithms.spaces import Spaces
 from checkpoints import CheckpointContents, check_saveable
 from royale_client.wire.errors import RoyaleError
 from royale_client.wire.messages import Hello
+from royale_server import crash_points
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
@@ -473,6 +474,7 @@ class Trainer:
             self._saver.save()
 
     def _save_and_end(self) -> None:
+        crash_points.reach("stop")
         self._is_closing = True
         if self._saver is not None and self._iteration > 0:
             self._saver.save_last(self._conclude)

@@ -21,6 +21,7 @@ from algorithms.errors import LearnAborted
 from algorithms.noise import Noise
 from algorithms.storage import RolloutStorage, contiguous
 from royale_client.wire.messages import Step
+from royale_server import crash_points
 from royale_server.model import random_state
 from royale_server.scheduler import Bootstrap, Bridge, Effect, Infer, InferItem, Learn, Record
 
@@ -105,6 +106,7 @@ class Engine:
 
     def infer(self, batch: Infer) -> Inferred:
         """Infer one batch and keep its learner rows in their cells."""
+        crash_points.reach("collect")
         started = time.perf_counter()
         self._apply(batch.effects)
         noise = self._noise(batch.items)
@@ -116,6 +118,7 @@ class Engine:
         else:
             actions = self._infer_mixed(batch, noise)
         answers = _split(actions, [len(item.rows) for item in batch.items])
+        crash_points.reach("infer")
         duration_s = time.perf_counter() - started
         return Inferred(batch, answers, self.learner.policy_version, duration_s)
 
@@ -156,6 +159,7 @@ class Engine:
             learner.global_step = step_before  # a checkpoint now is that of the last learn step
             raise
         learner.episodes_finished(np.asarray(returns, np.float64))
+        crash_points.reach("learn")
         return Learned(
             metrics=metrics,
             policy_version=learner.policy_version,

@@ -11,10 +11,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from checkpoints import CheckpointContents, CheckpointWriteError, prune, save
+from royale_server import crash_points
 from royale_server.monitoring.trackers import TrackerThread
 from royale_server.run.layout import RunLayout
 from royale_server.run.records import AppendFile, last_record, plain_record, render
@@ -127,7 +129,7 @@ class RunOutput:
         try:
             self._make_rows_durable(path)
             facts = {**contents.facts, "metrics_seq": self.last_seq}
-            save(self._layout.directory, replace(contents, facts=facts))
+            save(self._layout.directory, replace(contents, facts=facts), crash_points.reach)
         except Exception as error:  # a thread boundary: whatever it is, the caller decides
             logger.debug("no checkpoint %s", path, exc_info=True)
             return error
@@ -142,8 +144,11 @@ class RunOutput:
             file.close()
 
     def _append(self, stream: StreamName, plain: dict[str, Any]) -> None:
+        file, line = self._files[stream], render(plain)
+        if stream == "metrics":
+            crash_points.reach("row", partial(file.append, line[: len(line) // 2]))
         try:
-            self._files[stream].append(render(plain))
+            file.append(line)
         except OSError as error:
             self._refused(stream, error)
 
