@@ -27,6 +27,7 @@ def cut(size):
 
 DAMAGE = {
     **{f"cut at {n}": cut(n) for n in (0, 4, 8, 20, 2036, 4071)},
+    "one byte less": lambda data: data[:-1],
     "one byte more": lambda data: data + b"\x00",
     "a newline more": lambda data: data + b"\n",
     "all zeros": lambda data: bytes(len(data)),
