@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -14,6 +15,8 @@ from royale_client.envs.digest import client_versions
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.messages import Hello
 from royale_client.wire.spaces import SpaceSpec
+
+logger = logging.getLogger(__name__)
 
 
 def default_client_name(env_id: str) -> str:
@@ -40,7 +43,9 @@ def make_hello(
         env_digest: Digest of its version and settings.
         role: ``train`` or ``eval``.
     """
-    can_snapshot = all(driver.snapshot_obstacle is None for driver in drivers)
+    obstacle = next(filter(None, (driver.snapshot_obstacle for driver in drivers)), None)
+    if obstacle is not None:
+        logger.info("if the run is resumed, new episodes begin here: %s", obstacle)
     first = drivers[0]
     return describe_client(
         first.observation_space,
@@ -52,7 +57,7 @@ def make_hello(
         env_id=env_id,
         env_digest=env_digest,
         role=role,
-        features=("snapshot", "restart") if can_snapshot else ("restart",),
+        features=("snapshot", "restart") if obstacle is None else ("restart",),
     )
 
 

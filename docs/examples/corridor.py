@@ -36,6 +36,14 @@ class Corridor(gym.Env[np.ndarray, np.int64]):
         at_end = self.position >= self.length
         return self._observation(), 1.0 if at_end else -0.01, at_end, False, {}
 
+    def snapshot_state(self) -> dict[str, Any]:
+        """Return what decides the future, for runs that are resumed."""
+        return {"position": self.position}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Go on from such a state."""
+        self.position = state["position"]
+
     def _observation(self) -> np.ndarray:
         return np.array([self.position / self.length], np.float32)
 

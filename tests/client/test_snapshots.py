@@ -144,6 +144,10 @@ def test_an_environment_with_the_two_methods_goes_on_the_same_with_its_masks(mod
     assert_goes_on_the_same(make)
 
 
+def test_the_example_of_the_page_goes_on_the_same():
+    assert_goes_on_the_same(lambda: gym_driver("docs.examples.corridor:Corridor-v0"))
+
+
 class AskedForMasks(Drunkard):
     def _info(self):
         return {}
@@ -223,10 +227,13 @@ def test_a_farewell_after_a_restore_is_the_one_before():
     assert turn_bytes(again) == turn_bytes(farewell.already_reported())
 
 
-def test_a_client_says_whether_it_can():
+def test_a_client_says_whether_it_can_and_why_not(caplog):
+    caplog.set_level("INFO")
     able, unable = gym_driver("CartPole-v1"), driver_for(CountingEnv(), None, "auto", ())
     assert make_hello([able, able], env_id="x").features == ("snapshot", "restart")
+    assert caplog.messages == []
     assert make_hello([able, unable], env_id="x").features == ("restart",)
+    assert "CountingEnv cannot be snapshotted" in caplog.text
 
 
 class OnlyReads(Drunkard):
