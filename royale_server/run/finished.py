@@ -10,8 +10,10 @@ from royale_client.wire.errors import ConfigError
 from royale_server.config import ServerConfig
 from royale_server.resume_command import resume_command
 
-STATE, LEARNER, RECENT_RETURNS = "state", "learner", "recent_returns"
-"""Where the returns of the last episodes lie in a checkpoint."""
+STATE, LEARNER = "state", "learner"
+GLOBAL_STEP, RECENT_RETURNS = "global_step", "recent_returns"
+"""Where a checkpoint says how far the learner is. The step of the checkpoint itself counts frames
+that are stored and not yet learnt from as well."""
 
 
 class RunFinishedError(ConfigError):
@@ -35,8 +37,8 @@ def refuse_finished(
     """
     manifest = read_manifest(checkpoint)
     counters = read_document(checkpoint, STATE, manifest).get(LEARNER) or {}
-    returns = counters.get(RECENT_RETURNS) or []
-    reached = config.reached_limit(manifest.step, returns)
+    learnt = counters.get(GLOBAL_STEP, manifest.step)
+    reached = config.reached_limit(learnt, counters.get(RECENT_RETURNS, ()))
     if reached is not None:
-        more = resume_command(arguments, exp_name=run_name, until_timesteps=2 * manifest.step)
+        more = resume_command(arguments, exp_name=run_name, until_timesteps=2 * learnt)
         raise RunFinishedError(f"the run is finished: {reached}\ntrain on with: {more}")

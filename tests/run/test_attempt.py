@@ -58,12 +58,12 @@ def config(base, *, algo=None, **changes):
     )
 
 
-def contents(step, returns=()):
-    learner = {"recent_returns": list(returns)}
+def contents(step, returns=(), learnt=None):
+    learner = {"recent_returns": list(returns), "global_step": step if learnt is None else learnt}
     return replace(make_contents(step), documents={"state": {"learner": learner}})
 
 
-def start(base, *, step=None, returns=(), environments=(), begins=True, **changes):
+def start(base, *, step=None, returns=(), learnt=None, environments=(), begins=True, **changes):
     """Start the server on the run, let it write a row and perhaps a checkpoint, and end it.
 
     Returns:
@@ -77,7 +77,7 @@ def start(base, *, step=None, returns=(), environments=(), begins=True, **change
             attempt.begin()
             attempt.writer.metrics({"run/step": step or 0, **attempt.row_marks}, step or 0)
         if step is not None:
-            attempt.writer.checkpoint(contents(step, returns))
+            attempt.writer.checkpoint(contents(step, returns, learnt))
             assert attempt.writer.flush(30)
     return attempt
 
@@ -299,12 +299,17 @@ def test_a_run_that_has_met_its_goal_is_finished_too(base, code):
     assert start(base, resume=True, algo=higher).resumed.step == 500
 
 
+def test_frames_that_are_stored_and_not_learnt_from_do_not_finish_a_run(base, code):
+    start(base, step=1010, learnt=960)
+    assert start(base, resume=True).resumed.step == 1010
+
+
 def test_the_refusal_reads_what_the_learner_writes():
     # The refusal comes before torch is loaded, so the names are written down a second time.
     assert (finished.STATE, finished.LEARNER) == (saved_run.STATE, saved_run.LEARNER)
     learner = object.__new__(DummyLearner)
     Learner.__init__(learner, DummyConfig(), None, seed=0)
-    assert finished.RECENT_RETURNS in learner._counters()
+    assert {finished.GLOBAL_STEP, finished.RECENT_RETURNS} <= set(learner._counters())
 
 
 # --- taking over ----------------------------------------------------------------------------------

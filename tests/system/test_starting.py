@@ -79,6 +79,26 @@ def test_resuming_what_is_not_there_is_refused_and_creates_nothing(processes: Pr
     assert not (processes.directory / "runs").exists()
 
 
+def test_finished_run_is_refused_at_once_with_the_command_that_goes_on(processes: Processes, runs):
+    before = tree_digest(runs)
+    server = processes.try_server(*SHORT, "--resume", runs=runs)
+    assert server.wait() == 2
+    server.wait_for("the run is finished: 128 of 128 frames collected")
+    server.wait_for("train on with: royale-server .* --resume --until-timesteps 256")
+    assert tree_digest(runs) == before
+
+
+def test_run_that_would_be_another_one_is_refused_and_left_as_it_is(processes: Processes, runs):
+    before = tree_digest(runs)
+    changed = ("--seed", 7, "--algo.gamma", 0.5, "--until-timesteps", 192)
+    server = processes.try_server(*SHORT, "--resume", *changed, runs=runs)
+    assert server.wait() == 2
+    server.wait_for(r"algo\.gamma: 0\.99 in the run, 0\.5 now")
+    server.wait_for(r"seed: \d+ in the run, 7 now")
+    server.wait_for("--allow-identity-drift")
+    assert tree_digest(runs) == before
+
+
 def test_finished_run_goes_on_to_a_new_limit(processes: Processes, runs):
     server = processes.server(*SHORT, "--resume", "--until-timesteps", 192, runs=runs)
     client = processes.client(server, *CARTPOLE, "--num-envs", 4)
