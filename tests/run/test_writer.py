@@ -37,10 +37,10 @@ class Gate:
         self._save = output_module.save
         monkeypatch.setattr(output_module, "save", self)
 
-    def __call__(self, run_dir, contents):
+    def __call__(self, run_dir, contents, reached):
         self.entered.set()
         assert self.opened.wait(30)
-        return self._save(run_dir, contents)
+        return self._save(run_dir, contents, reached)
 
 
 def make_writer(run, *, attempt=1, failures=None, **settings):
@@ -170,10 +170,10 @@ def test_a_checkpoint_names_the_newest_row_before_it_which_is_durable_by_then(ru
     seen = []
     save = output_module.save
 
-    def look_then_save(run_dir, contents):
+    def look_then_save(run_dir, contents, reached):
         files = (run.layout.metrics, run.layout.episodes)
         seen.append(([len(rows(f)) for f in files], {f.stat().st_ino for f in files} <= synced))
-        return save(run_dir, contents)
+        return save(run_dir, contents, reached)
 
     monkeypatch.setattr(output_module, "save", look_then_save)
     writer = make_writer(run)
