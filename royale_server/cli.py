@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{PROGRAM} {product_version()}\n")
         return ExitCode.FINISHED
     try:
-        registry = _registry(arguments)
+        registry = registry_for(arguments)
         if _asks_for_root_help(arguments):
             sys.stdout.write(root_help(registry))
             return ExitCode.FINISHED
@@ -156,8 +156,12 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
         console.close()
 
 
-def _registry(arguments: Sequence[str]) -> Registry:
-    """The built-in names, the installed plug-ins, and the modules of ``--plugin``."""
+def registry_for(arguments: Sequence[str]) -> Registry:
+    """The built-in names, the installed plug-ins, and the modules of ``--plugin``.
+
+    Raises:
+        RefusedCommandError: If one of them cannot be used.
+    """
     try:
         registry = builtin_registry()
         for module in _plugin_modules(arguments):
