@@ -617,9 +617,20 @@ class Scheduler:
         for group in list(self._owing_cells):
             self._revoke(group)
         self._cut([g for m in self._trainers for g in m.groups if g.reserved])
+        self._bootstrap_unsaved()
         self._is_rested = True
         self._freeze(now)
         self._commands.append(Rested(self._take_effects()))
+
+    def _bootstrap_unsaved(self) -> None:
+        """What a session of which only one group is parked shows: a checkpoint holds no more of it.
+
+        If the run goes on, the frame that follows comes before this.
+        """
+        for member in self._trainers:
+            if not member.is_parked:
+                for group in member.groups:
+                    self._bootstrap(group)
 
     def _is_awaited_at_rest(self, group: Group, now: float, since: float) -> bool:
         """Whether a rest still waits for this group: nobody waits for one that is late anyway."""

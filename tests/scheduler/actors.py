@@ -23,6 +23,8 @@ class ClientGroup:
     chance: random.Random
     group: Group
     number: int = 0
+    is_fresh: bool = True
+    """Nothing was sent yet, or nothing since its episodes began anew after a restart."""
     is_open: list[bool] = field(default_factory=list)
     """Rows with an action that is still being carried out."""
     is_unknown: list[bool] = field(default_factory=list)
@@ -44,19 +46,31 @@ class Client:
     groups: list[ClientGroup] = field(default_factory=list)
     is_gone: bool = False
     is_leaving: bool = False
+    is_absent: bool = False
+    """Awaited since a restart, and not back yet."""
     hung_until: float = 0.0
+
+
+def begin_afresh(cg: ClientGroup) -> None:
+    """Its environments are reset, whatever they did before."""
+    cg.is_fresh, cg.owes_answer = True, False
+    cg.is_open = [False] * cg.size
+    cg.is_unknown = [False] * cg.size
+    cg.is_resetting = [False] * cg.size
+    cg.is_tainted = [False] * cg.size
+    cg.frames = [None] * cg.size
 
 
 def next_request(cg: ClientGroup, plan: Plan) -> Request:
     """What the environments show after the last actions."""
-    has_feedback = cg.number > 0 or any(cg.is_open)
+    has_feedback = not cg.is_fresh or any(cg.is_open)
     rows = [_row(cg, row, plan) for row in range(cg.size)]
     return _made(cg, plan, [a for a, _ in rows], [e for _, e in rows], has_feedback)
 
 
 def closing_request(cg: ClientGroup, plan: Plan) -> Request:
     """The last step before goodbye: every open row truncated, nobody asks."""
-    has_feedback = cg.number > 0 or any(cg.is_open)
+    has_feedback = not cg.is_fresh or any(cg.is_open)
     return _made(cg, plan, [False] * cg.size, list(cg.is_open), has_feedback)
 
 
@@ -67,7 +81,7 @@ def _row(cg: ClientGroup, row: int, plan: Plan) -> tuple[bool, bool]:
         cg.is_resetting[row] = False
         return True, False
     if not cg.is_open[row]:
-        is_out = plan.mode == "turn" and cg.number == 0 and chance.random() < 0.3
+        is_out = plan.mode == "turn" and cg.is_fresh and chance.random() < 0.3
         return not is_out, False
     ended = chance.random() < plan.end_probability
     if plan.mode == "next" and ended:
@@ -90,11 +104,12 @@ def _made(
             cg.is_open[row] = cg.is_unknown[row] = False
             cg.frames[row] = None
         if asks[row]:
-            cg.observations[row] += NEW_EPISODE if ended[row] or not cg.number else 1
+            cg.observations[row] += NEW_EPISODE if ended[row] or cg.is_fresh else 1
         elif ended[row]:
             cg.observations[row] += 1
     sent.observations = list(cg.observations)
     cg.number += 1
+    cg.is_fresh = False
     request = Request(
         number=cg.number,
         asks=np.array(asks),

@@ -22,6 +22,9 @@ class Frame:
     ordinal: int
     observation: int
     version: int
+    episode: int
+    step: int
+    """Ordinal of its episode, and the step in it: the address of its noise."""
     is_complete: bool = False
     ended: bool = False
     has_value: bool = False
@@ -53,6 +56,8 @@ class Books:
         self._ledger = ledger
         self._fault = fault
         self._cells: dict[int, Frame] = {}
+        self._learned: set[tuple[int, int]] = set()
+        self._drawn: set[tuple[int, int, int]] = set()
         self._inferred = 0
         self._stored = 0
         self._given_up = 0
@@ -90,10 +95,20 @@ class Books:
         for item in batch.items:
             sent: Sent = item.request.payload
             frames: list[Frame | None] = []
+            draws = zip(item.episodes.tolist(), item.steps.tolist(), strict=True)
             for row, learner in zip(item.rows.tolist(), item.learner.tolist(), strict=True):
-                frames.append(self._reserve_one(sent, row, *next(cells)) if learner else None)
+                draw = next(draws)
+                self._draw(sent.start + row, *draw)
+                frames.append(
+                    self._reserve_one(sent, row, *next(cells), *draw) if learner else None
+                )
             made.append(frames)
         return made
+
+    def _draw(self, slot: int, episode: int, step: int) -> None:
+        if (slot, episode, step) in self._drawn:
+            self._fault(f"slot {slot} drew the noise of step {step}, episode {episode} twice")
+        self._drawn.add((slot, episode, step))
 
     def learn(self, cells: list[int]) -> list[Frame]:
         """The frames of a learn step; afterwards every cell is free."""
@@ -106,7 +121,21 @@ class Books:
         self._cells.clear()
         return frames
 
-    def _reserve_one(self, sent: Sent, row: int, cell: int, slot: int, ordinal: int) -> Frame:
+    def restart(self, ledger: FrameLedger, cells: list[int]) -> None:
+        """A new process goes on with these cells, numbered anew; it counts from zero."""
+        self._given_up += sum(not frame.is_complete for frame in self._cells.values())
+        self._compare()
+        if cells != sorted(c for c, frame in self._cells.items() if frame.is_complete):
+            self._fault("saving other cells than the complete ones")
+        self._cells = {place: self._cells[cell] for place, cell in enumerate(cells)}
+        self._ledger = ledger
+        self._inferred = self._given_up = self._no_state = self._without_cell = 0
+        self._stored = len(cells)
+
+    def _reserve_one(
+        self, sent: Sent, row: int, place: tuple[int, int, int], draw: tuple[int, int]
+    ) -> Frame:
+        cell, slot, ordinal = place
         if slot != sent.start + row:
             self._fault("cells and rows of a batch are out of step")
         old = self._cells.get(cell)
@@ -115,7 +144,8 @@ class Books:
             if old.is_complete:
                 self._fault(f"{old} overwritten before it was learned from")
         self._inferred += 1
-        frame = Frame(slot, ordinal, sent.observations[row], self._ledger.version)
+        version = self._ledger.version
+        frame = Frame(slot, ordinal, sent.observations[row], version, *draw)
         self._cells[cell] = frame
         return frame
 
@@ -168,6 +198,10 @@ class Books:
         shown = {(frame.slot, frame.ordinal): frame.observation for frame in frames}
         if len(shown) < len(frames):
             self._fault("learning from one frame twice")
+        again = shown.keys() & self._learned
+        if again:
+            self._fault(f"learning again from frames of earlier learn steps: {sorted(again)[:4]}")
+        self._learned |= shown.keys()
         version = self._ledger.version
         for frame in frames:
             if frame.version != version:

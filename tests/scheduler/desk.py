@@ -68,7 +68,7 @@ class Desk:
 
     def join(self, name: str, *sizes: int, role: Role = Role.TRAIN) -> Member:
         member = self.scheduler.join(name, role, sizes, self.now)
-        self._advance()
+        self.advance()
         return member
 
     def enter(self, name: str, *sizes: int, role: Role = Role.TRAIN) -> Member:
@@ -102,31 +102,43 @@ class Desk:
             request.invalid_observation = rows(bad_observation or "0" * group.size)
         self.sent.append((group.member.name, request))
         self.scheduler.request(group, request, self.now)
-        self._advance()
+        self.advance()
 
     def leave(self, member: Member) -> None:
         self.scheduler.leave(member, self.now)
-        self._advance()
+        self.advance()
 
     def answer(self) -> None:
         """The batch in flight is done."""
         self.scheduler.inferred(self.now)
-        self._advance()
+        self.advance()
 
     def learned(self, target: int | None = None) -> None:
         """The learn step is done."""
         version = self.ledger.version + 1
         target = self._target if target is None else target
         self.scheduler.learned(self.now, version=version, target=target)
-        self._advance()
+        self.advance()
 
     def rest(self) -> None:
         self.scheduler.rest(self.now)
-        self._advance()
+        self.advance()
 
     def resume(self) -> None:
         self.scheduler.resume(self.now)
-        self._advance()
+        self.advance()
+
+    def returned(self, member: Member) -> None:
+        """The client of a member that was loaded is back, as it was."""
+        for group in member.groups:
+            self._numbers[group] = group.waiting.number if group.waiting else 0
+        self.scheduler.returned(member, self.now)
+        self.advance()
+
+    def restart(self, member: Member) -> None:
+        """It is back with fresh episodes."""
+        self.scheduler.restart(member, self.now)
+        self.advance()
 
     def wait(self, seconds: float) -> None:
         """Let time pass, waking the scheduler when it asked for it."""
@@ -136,10 +148,10 @@ class Desk:
             if wake_at is None or wake_at + WAKE_LATENESS_S > until:
                 break
             self.now = max(self.now, wake_at) + WAKE_LATENESS_S
-            self._advance()
+            self.advance()
         self.now = until
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         commands = self.scheduler.advance(self.now)
         self.log += [(self.now, command) for command in commands]
         if self._answers and any(isinstance(command, Infer) for command in commands):

@@ -13,6 +13,13 @@ SLOWNESS = (2, 5, 20, 60, 200, 600)
 TARGETS = (5, 13, 20, 33)
 ROUND_S = 0.02
 LEARN_S = 0.05
+FATES = {
+    "exact": "comes back as it was",
+    "late": "comes back as it was, perhaps after its place was given away",
+    "fresh": "comes back with fresh episodes",
+    "expired": "does not come back before its place is given away",
+    "changed": "comes back as another client than it was",
+}
 SLOW_CLIENT_TIMEOUT_S = 30.0
 """Beyond the longest turn, 600 × 20 ms, so that the slowest are late and not lost."""
 
@@ -47,6 +54,14 @@ class Plan:
     cuts: int = 0
     hangs: int = 0
     pauses: int = 0
+    restarts: int = 0
+    """Rests at which the server is saved and another process goes on with what was saved."""
+    restarts_at_learn: frozenset[int] = frozenset()
+    """Learn steps, counted from 1, right after which that happens too."""
+    fates: tuple[str, ...] = ("exact",)
+    """What becomes of a client at a restart; see `FATES`."""
+    return_s: float = 0.05
+    """Until how long after a restart its clients come back."""
     silent_group: bool = False
     """The second group of the first session never sends its first step."""
     evaluators: int = 0
@@ -89,6 +104,9 @@ def random_plan(seed: int) -> Plan:
         pauses=draw.choice((0, 0, 1)),
         silent_group=silent_group,
         evaluators=draw.choice((0, 0, 0, 1)),
+        restarts=draw.choice((0, 1, 1, 1, 1, 1, 1, 2)),
+        fates=tuple(FATES),
+        return_s=draw.choice((0.01, 0.3)),
         duration_s=4.0,
         max_learns=4,
     )
@@ -109,6 +127,7 @@ def calm_plan(seed: int) -> Plan:
         leaves=draw.choice((0, 1, 2)),
         pauses=draw.choice((0, 0, 1)),
         evaluators=draw.choice((0, 0, 0, 1)),
+        restarts=draw.choice((0, 0, 1)),
         duration_s=4.0,
         max_learns=4,
     )

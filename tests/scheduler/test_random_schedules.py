@@ -1,10 +1,11 @@
 """The real core under thousands of seeded schedules: no promise of the frame rules breaks."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from royale_server.scheduler import Dispatch, SchedulerConfig
+from royale_server.scheduler import Discard, Dispatch, SchedulerConfig
 from tests.scheduler.plans import Plan, calm_plan, deterministic_plan, random_plan
 from tests.scheduler.world import World
 
@@ -39,9 +40,11 @@ def test_no_promise_breaks_whatever_happens_to_a_run(part: int) -> None:
     assert sum(world.timeouts for world in worlds) > 0
     assert sum(world.rests for world in worlds) > 0
     assert sum(world.evaluated_while_closed for world in worlds) > 0
-    for reason in ("late", "cut", "lost", "invalid"):
-        given_up = [w.scheduler.ledger.given_up for w in worlds]
-        assert sum(n for books in given_up for r, n in books.items() if r.value == reason) > 0
+    for reason in (Discard.LATE, Discard.CUT, Discard.LOST, Discard.INVALID):
+        assert sum(world.given_up[reason] for world in worlds) > 0
+    assert sum(world.restarts.count > 0 for world in worlds) > 0.8 * SCHEDULES_PER_PART
+    came = sum((world.restarts.came for world in worlds), Counter())
+    assert min(came[how] for how in ("exact", "late", "fresh", "changed", "too late")) > 4
 
 
 @pytest.mark.parametrize("part", range(CALM_PARTS))
@@ -86,3 +89,35 @@ def test_the_dispatch_does_not_change_what_one_session_stores() -> None:
             for config in DISPATCHES.values()
         ]
         assert runs[0].learned == runs[1].learned == runs[2].learned, seed
+
+
+@pytest.mark.parametrize("part", range(DETERMINISTIC_PARTS))
+def test_a_deterministic_run_that_is_restarted_stores_the_same_frames_in_the_same_order(
+    part: int,
+) -> None:
+    for seed in range(part * DETERMINISTIC_PER_PART, (part + 1) * DETERMINISTIC_PER_PART):
+        plan = deterministic_plan(seed)
+        assert_restarts_change_nothing(plan, seed)
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_one_session_alone_that_is_restarted_stores_the_same_frames(dispatch: str) -> None:
+    for seed in range(15):
+        plan = deterministic_plan(seed)
+        alone = replace(plan, sessions=plan.sessions[:1], config=DISPATCHES[dispatch], hangs=0)
+        assert_restarts_change_nothing(alone, seed)
+
+
+def assert_restarts_change_nothing(plan: Plan, seed: int) -> None:
+    """After every learn step and, where no rest cuts open silent rows, while collecting."""
+    plan = replace(plan, pauses=0)
+    whole = World(plan, seed=seed).run()
+    after_learning = replace(plan, restarts_at_learn=frozenset({1, 2, 3}), return_s=0.3)
+    plans = [after_learning]
+    if plan.mode != "turn":
+        plans.append(replace(plan, restarts=3, return_s=0.3))
+    for restarted in plans:
+        world = World(restarted, seed=seed, timing_seed=seed + 1).run()
+        assert not world.faults, (seed, restarted, world.faults)
+        assert world.restarts.count >= (3 if restarted is after_learning else 1), (seed, restarted)
+        assert world.learned == whole.learned, (seed, restarted)

@@ -35,6 +35,7 @@ from royale_server.scheduler import (
 from tests.scheduler.actors import Client, ClientGroup, closing_request, next_request
 from tests.scheduler.books import Books, Frame, Sent
 from tests.scheduler.plans import Plan
+from tests.scheduler.restarts import Restarts
 
 WAKE_LATENESS_S = 1e-6
 MOST_FRUITLESS_WAKES = 1000
@@ -56,10 +57,15 @@ class World:
         self.timing = random.Random(seed + 7 if timing_seed is None else timing_seed)
         self.now = 0.0
         self.faults: list[str] = []
+        self._make_scheduler = make_scheduler
         self.scheduler = make_scheduler(plan.config, target=plan.target)
+        self.ledgers = [self.scheduler.ledger]
+        """One of each process of the server."""
+        self.restarts = Restarts(self)
         self.clients: list[Client] = []
-        self.learned: list[list[tuple[str, int]]] = []
-        """For each learn step the frames as (client slot name, ordinal), in cell order."""
+        self.learned: list[list[tuple[str, int, int, int]]] = []
+        """For each learn step the frames in cell order: client slot name, ordinal, and the
+        episode and step of their noise."""
         self.learned_at: list[float] = []
         self.books = Books(self.scheduler.ledger, self.fault)
         self.notices: list[Notice] = []
@@ -76,12 +82,12 @@ class World:
         self._last_progress = 0.0
         self._rest_asked_at: float | None = None
         self._learned_at: list[float] = []
-        self._is_rested = False
+        self.is_rested = False
         self._is_busy = False
-        self._by_group: dict[Group, ClientGroup] = {}
+        self.by_group: dict[Group, ClientGroup] = {}
         self._slot_names: list[str] = []
         self._slot_client: list[int] = []
-        self._is_out: dict[str, bool] = {}
+        self._out_of_quorum: set[str] = set()
 
     # --- the clock ---------------------------------------------------------------------
 
@@ -91,9 +97,9 @@ class World:
     def run(self) -> World:
         plan = self.plan
         for index, sizes in enumerate(plan.sessions):
-            self._meet(index, sizes, Role.TRAIN)
+            self.meet(index, sizes, Role.TRAIN)
         for index in range(plan.evaluators):
-            self._meet(1000 + index, (2,), Role.EVAL)
+            self.meet(1000 + index, (2,), Role.EVAL)
         happenings = (
             (self._join, plan.joins),
             (self._leave, plan.leaves),
@@ -101,12 +107,13 @@ class World:
             (self._cut, plan.cuts),
             (self._hang, plan.hangs),
             (self._pause, plan.pauses),
+            (self.restarts.ask, plan.restarts),
         )
         for happening, times in happenings:
             for _ in range(times):
                 self.at(plan.trouble_s * (0.05 + 0.95 * self.timing.random()), happening)
         self.at(0.1, self._watch)
-        self._advance()
+        self.advance()
         events = self._events
         while events and not self.faults and not self.ended_run:
             self.now, _, what, args = heapq.heappop(events)
@@ -115,7 +122,6 @@ class World:
             what(*args)
             if plan.max_learns and len(self.learned) >= plan.max_learns:
                 break
-        self._check_notices()
         self._check_discards()
         return self
 
@@ -123,7 +129,8 @@ class World:
         """Look for deadlock and starvation from outside: it never calls the scheduler."""
         self.at(0.1, self._watch)
         slow = self.plan.slow
-        awake = [c for c in self.clients if not c.is_gone and c.hung_until <= self.now]
+        here = [c for c in self.clients if not (c.is_gone or c.is_absent)]
+        awake = [c for c in here if c.hung_until <= self.now]
         healthy = [c for c in awake if c in self._living() and slow.get(c.index, 1.0) <= 10]
         if not healthy or self._rest_asked_at is not None:
             self._last_progress = self.now
@@ -144,6 +151,14 @@ class World:
                     self.fault(f"group {client.index}.{group.index} starves")
 
     @property
+    def given_up(self) -> Counter[Discard]:
+        """Frames given up by all processes of the server, by reason."""
+        given_up: Counter[Discard] = Counter()
+        for ledger in self.ledgers:
+            given_up.update(ledger.given_up)
+        return given_up
+
+    @property
     def stored_by_client(self) -> Counter[int]:
         """Frames stored, by the client's place in the plan."""
         stored: Counter[int] = Counter()
@@ -156,7 +171,7 @@ class World:
 
     # --- the server's side of the world -----------------------------------------------
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         scheduler = self.scheduler
         for command in scheduler.advance(self.now):
             self._fruitless_wakes = 0
@@ -173,19 +188,20 @@ class World:
         self._fruitless_wakes += 1
         if self._fruitless_wakes > MOST_FRUITLESS_WAKES:
             self.fault("the scheduler wakes again and again without doing anything")
-        self._advance()
+        self.advance()
 
     def _carry_out(self, command: Command) -> None:
         match command:
             case Infer():
                 self._infer(command)
             case Answer(group=group):
-                if self._is_rested:
+                if self.is_rested:
                     self.fault("a silent request answered at rest")
                 self._answer(group, None, [])
             case Learn():
                 self._learn(command)
             case Notice():
+                self._check_notice(command)
                 self.notices.append(command)
             case EndSession(member=member):
                 self.timeouts += 1
@@ -197,7 +213,7 @@ class World:
                 self._rested()
 
     def _infer(self, batch: Infer) -> None:
-        if self._is_busy or self._is_rested:
+        if self._is_busy or self.is_rested:
             self.fault("inference while learning, inferring or at rest")
         self.books.apply(batch.effects)
         self._check_batch(batch)
@@ -217,7 +233,7 @@ class World:
         if roles != {Role.EVAL if batch.evaluation else Role.TRAIN}:
             self.fault("evaluation and training in one batch")
         for item in batch.items:
-            tainted = self._by_group[item.group].is_tainted
+            tainted = self.by_group[item.group].is_tainted
             expected = [not batch.evaluation and not tainted[row] for row in item.rows.tolist()]
             if item.learner.tolist() != expected:
                 self.fault("a cell for a row that is not to be trained on, or none for one that is")
@@ -233,16 +249,17 @@ class World:
         self.scheduler.inferred(self.now)
         for item, made in zip(batch.items, frames, strict=True):
             self._answer(item.group, item, made)
-        self._advance()
+        self.advance()
 
     def _learn(self, command: Learn) -> None:
-        if self._is_busy or self._is_rested:
+        if self._is_busy or self.is_rested:
             self.fault("learning while learning, inferring or at rest")
         self.books.apply(command.effects)
         frames = self.books.learn(command.cells.tolist())
         if len(frames) < self.plan.target:
             self.fault(f"learning from {len(frames)} of {self.plan.target} frames")
-        self.learned.append([(self._slot_names[f.slot], f.ordinal) for f in frames])
+        names = self._slot_names
+        self.learned.append([(names[f.slot], f.ordinal, f.episode, f.step) for f in frames])
         self.learned_at.append(self.now)
         self._last_progress = self.now
         self._is_busy = True
@@ -253,22 +270,27 @@ class World:
         self._last_progress = self.now
         self._learned_at.append(self.now)
         version = self.scheduler.ledger.version + 1
+        if len(self.learned) in self.plan.restarts_at_learn:
+            self.restarts.ask()
         self.scheduler.learned(self.now, version=version, target=self.plan.target)
-        self._advance()
+        self.advance()
 
-    def _check_notices(self) -> None:
-        for notice in self.notices:
-            if notice.kind not in ("quorum", "revoked", "dispatch") or not notice.message:
-                self.fault(f"an odd notice: {notice}")
-            if notice.kind == "quorum":
-                name = notice.message.split(" ", 1)[0]
-                is_out = "no longer" in notice.message
-                if self._is_out.get(name, False) == is_out:
-                    self.fault(f"{name} changed to what it was: {notice.message}")
-                self._is_out[name] = is_out
+    def _check_notice(self, notice: Notice) -> None:
+        if notice.kind not in ("quorum", "revoked", "dispatch") or not notice.message:
+            self.fault(f"an odd notice: {notice}")
+        if notice.kind == "quorum":
+            name = notice.message.split(" ", 1)[0]
+            is_out = "no longer" in notice.message
+            if (name in self._out_of_quorum) == is_out:
+                self.fault(f"{name} changed to what it was: {notice.message}")
+            (self._out_of_quorum.add if is_out else self._out_of_quorum.discard)(name)
+
+    def forget_punctuality(self, group: Group) -> None:
+        """Whatever this group was, it is on time until it proves otherwise."""
+        self._out_of_quorum.discard(f"{group.member.name}/{group.index}")
 
     def _check_discards(self) -> None:
-        given_up = self.scheduler.ledger.given_up
+        given_up = self.given_up
         if given_up[Discard.STALE] or given_up[Discard.BUFFER_FULL]:
             self.fault("stale or without room: zero by construction")
         discarded = {reason.value for reason, count in given_up.items() if count}
@@ -277,7 +299,7 @@ class World:
 
     # --- what happens to a run ----------------------------------------------------------
 
-    def _meet(self, index: int, sizes: tuple[int, ...], role: Role, *, mid: bool = False) -> None:
+    def meet(self, index: int, sizes: tuple[int, ...], role: Role, *, mid: bool = False) -> None:
         """A session joins; ``mid``: its environments are in the middle of episodes."""
         if role is Role.TRAIN and not self.scheduler.accepts_train_sessions:
             return
@@ -293,23 +315,25 @@ class World:
             cg.frames = [None] * size
             cg.observations = [0] * size
             client.groups.append(cg)
-            self._by_group[cg.group] = cg
+            self.by_group[cg.group] = cg
             self._slot_names += [f"{index}.{k}.{row}" for row in range(size)]
             self._slot_client += [index] * size
             if not (self.plan.silent_group and index == 0 and k == 1):
-                self.at(self.timing.random() * 0.01, self._step, cg)
+                self.at(self.timing.random() * 0.01, self.step, cg)
         self.clients.append(client)
         in_use = self.scheduler.slots_in_use
         self.max_slots_in_use = max(self.max_slots_in_use, in_use)
 
     def _living(self) -> list[Client]:
         return [
-            c for c in self.clients if not c.is_gone and not c.is_leaving and c.role is Role.TRAIN
+            c
+            for c in self.clients
+            if not (c.is_gone or c.is_leaving or c.is_absent) and c.role is Role.TRAIN
         ]
 
     def _join(self) -> None:
-        self._meet(len(self.clients) + 10, (2,) * self.timing.choice((1, 2)), Role.TRAIN)
-        self._advance()
+        self.meet(len(self.clients) + 10, (2,) * self.timing.choice((1, 2)), Role.TRAIN)
+        self.advance()
 
     def _leave(self) -> None:
         if len(self._living()) > 1:
@@ -324,14 +348,14 @@ class World:
         if self._living():
             client = self.timing.choice(self._living())
             self._gone(client)
-            self._come_back(client, 0.3 * self.timing.random())
+            self.come_back(client, 0.3 * self.timing.random())
 
-    def _come_back(self, client: Client, delay: float) -> None:
+    def come_back(self, client: Client, delay: float) -> None:
         self.at(delay, self._rejoin, client.index + 100, client.sizes)
 
     def _rejoin(self, index: int, sizes: tuple[int, ...]) -> None:
-        self._meet(index, sizes, Role.TRAIN, mid=True)
-        self._advance()
+        self.meet(index, sizes, Role.TRAIN, mid=True)
+        self.advance()
 
     def _hang(self) -> None:
         if self._living():
@@ -339,14 +363,17 @@ class World:
             client.hung_until = self.now + self.timing.random() * 1.5
 
     def _pause(self) -> None:
+        self.ask_for_rest()
+
+    def ask_for_rest(self) -> None:
         if self._rest_asked_at is None:
             self._rest_asked_at = self.now
             self.scheduler.rest(self.now)
-            self._advance()
+            self.advance()
 
     def _rested(self) -> None:
         self.rests += 1
-        self._is_rested = True
+        self.is_rested = True
         if self.scheduler.ledger.num_reserved:
             self.fault("at rest with reserved cells")
         assert self._rest_asked_at is not None
@@ -360,39 +387,53 @@ class World:
         )
         if awaited and (self.plan.config.deterministic or not waited):
             self.fault("at rest without everybody's request")
-        self.at(0.1, self._resume)
+        if not self.restarts.rested():
+            self.at(0.1, self._resume, self.rests)
 
     def _is_late(self, group: Group) -> bool:
         """Nobody waits for a group that has left the quorum, or whose turn is late."""
         dispatcher = self.scheduler.dispatcher
         return not self.plan.config.deterministic and dispatcher.late_at(group) <= self.now
 
-    def _resume(self) -> None:
+    def _resume(self, rest: int) -> None:
+        if rest != self.rests or not self.is_rested:
+            return
         self._rest_asked_at = None
-        self._is_rested = False
+        self.is_rested = False
         self._last_progress = self.now
         self.scheduler.resume(self.now)
-        self._advance()
+        self.advance()
+
+    def begin_process(self) -> Scheduler:
+        """The server is another process from now on, and remembers nothing."""
+        version = self.scheduler.ledger.version
+        self.scheduler = self._make_scheduler(self.plan.config, target=self.plan.target)
+        self.scheduler.ledger.version = version
+        self.ledgers.append(self.scheduler.ledger)
+        self._rest_asked_at = self._wake_at = None
+        self.is_rested = False
+        self._last_progress = self.now
+        return self.scheduler
 
     def _gone(self, client: Client) -> None:
         client.is_gone = True
         self.scheduler.leave(client.member, self.now)
-        self._advance()
+        self.advance()
 
     def _timed_out(self, member: Member) -> None:
         client = next(c for c in self.clients if c.member is member)
-        client.is_gone = True
+        client.is_gone, client.is_absent = True, False
         if client.role is Role.TRAIN and not self.plan.silent_group:
-            self._come_back(client, max(0.0, client.hung_until - self.now) + 0.1)
+            self.come_back(client, max(0.0, client.hung_until - self.now) + 0.1)
 
     # --- the clients' side ---------------------------------------------------------------
 
-    def _step(self, cg: ClientGroup) -> None:
+    def step(self, cg: ClientGroup) -> None:
         client = cg.client
         if client.is_gone:
             return
         if client.hung_until > self.now:
-            self.at(client.hung_until - self.now, self._step, cg)
+            self.at(client.hung_until - self.now, self.step, cg)
             return
         make = closing_request if client.is_leaving else next_request
         request = make(cg, self.plan)
@@ -407,7 +448,7 @@ class World:
         self._expect(cg, request)
         self.requests += 1
         self.scheduler.request(cg.group, request, self.now)
-        self._advance()
+        self.advance()
 
     def _expect(self, cg: ClientGroup, request: Request) -> None:
         """Keep the world's own books of what this request must count for."""
@@ -425,7 +466,7 @@ class World:
                 cg.is_tainted[row] = True
 
     def _answer(self, group: Group, item: InferItem | None, frames: list[Frame | None]) -> None:
-        cg = self._by_group[group]
+        cg = self.by_group[group]
         if not cg.owes_answer:
             self.fault("an answer to no request")
         cg.owes_answer = False
@@ -446,4 +487,4 @@ class World:
             return
         low, high = self.plan.step_s
         slowness = self.plan.slow.get(client.index, 1.0)
-        self.at(self.timing.uniform(low, high) * slowness, self._step, cg)
+        self.at(self.timing.uniform(low, high) * slowness, self.step, cg)
