@@ -99,9 +99,8 @@ class Books:
             for row, learner in zip(item.rows.tolist(), item.learner.tolist(), strict=True):
                 draw = next(draws)
                 self._draw(sent.start + row, *draw)
-                frames.append(
-                    self._reserve_one(sent, row, *next(cells), *draw) if learner else None
-                )
+                place = next(cells) if learner else None
+                frames.append(place and self._reserve_one(sent, row, place, draw))
             made.append(frames)
         return made
 
