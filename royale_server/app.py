@@ -91,8 +91,7 @@ def run(
             facts=attempt.facts,
         )
         console.starting(config, run_directory=attempt.path, attempt=attempt.number)
-        if attempt.taken_over is not None:
-            logger.warning("took the run over from %s, which did not end it", attempt.taken_over)
+        attempt.announce()
         assembled = partial(assemble, config, components, start, attempt, console)
         if config.inline is not None:
             from royale_server.inline import run_inline
@@ -130,6 +129,7 @@ def assemble(
         clock=time.monotonic,
         post=post,
         on_begin=attempt.begin,
+        row_marks=lambda: attempt.row_marks,
         on_end=on_end,
     )
     admission = Admission(
@@ -137,6 +137,7 @@ def assemble(
         run_id=attempt.run_id,
         run_name=attempt.name,
         on_first_spaces=trainer.spaces_known,
+        environments=attempt,
     )
     if start.resumed is not None:
         admission.spaces = start.resumed.spaces

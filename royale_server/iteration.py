@@ -5,13 +5,25 @@ Pure: times are given, nothing is read or written.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from royale_server.model.engine import Learned
 from royale_server.scheduler import FrameLedger
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EndedEpisode:
+    """A training episode that ended. Episodes of a run with fixed rounds are ordered by this."""
+
+    request: int
+    """Number of the request that told of its end; with fixed rounds, the number of the round."""
+    slot: int
+    episode_return: float
+    length: int
 
 
 class IterationClock:
@@ -57,8 +69,7 @@ def metrics_row(
     attempt: int,
     result: Learned,
     collected: int,
-    returns: list[float],
-    lengths: list[int],
+    episodes: Sequence[EndedEpisode],
     recent_returns: Collection[float],
     episodes_total: int,
     env_steps: int,
@@ -90,9 +101,10 @@ def metrics_row(
         "server/conservation_error": ledger.conservation_error,
         **result.metrics,
     }
-    if returns:
-        row |= _summary("env/return", returns) | _summary("env/length", lengths)
-        row["env/episodes"] = len(returns)
+    if episodes:
+        row |= _summary("env/return", [episode.episode_return for episode in episodes])
+        row |= _summary("env/length", [episode.length for episode in episodes])
+        row["env/episodes"] = len(episodes)
     if recent_returns:
         row["env/episodes_total"] = episodes_total
         row["env/return_mean_100"] = sum(recent_returns) / len(recent_returns)

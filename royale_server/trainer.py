@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
 from royale_server.exit_codes import ExitCode
-from royale_server.iteration import IterationClock, metrics_row
+from royale_server.iteration import EndedEpisode, IterationClock, metrics_row
 from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
 from royale_server.model.worker import ModelWorker
@@ -97,6 +97,7 @@ class Trainer:
         clock: Monotonic seconds.
         post: Hands a callback from another thread to this one.
         on_begin: Called when the engine is built and the run has begun.
+        row_marks: What every row must carry beside its numbers.
         on_end: Called once, when everything is written and clients are told.
     """
 
@@ -112,6 +113,7 @@ class Trainer:
         clock: Callable[[], float],
         post: Callable[[Callable[[], None]], None],
         on_begin: Callable[[], None],
+        row_marks: Callable[[], Mapping[str, float]],
         on_end: Callable[[ExitCode], None],
     ) -> None:
         self._config = config
@@ -123,6 +125,7 @@ class Trainer:
         self._clock = clock
         self._post = post
         self._on_begin = on_begin
+        self._row_marks = row_marks
         self._on_end = on_end
         self._abort = threading.Event()
         self._end: End | None = None
@@ -139,8 +142,7 @@ class Trainer:
         self._step = 0
         self._iteration = 0
         self._env_steps_before = 0
-        self._returns: list[float] = []
-        self._lengths: list[int] = []
+        self._episodes: list[EndedEpisode] = []
         self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._episodes_total = 0
         self._discards_told: Counter[str] = Counter()
@@ -223,7 +225,7 @@ class Trainer:
         self._iteration = counters.iteration
         self._env_steps_before = counters.env_steps
         self._recent_returns.extend(counters.recent_returns)
-        self._returns, self._lengths = list(counters.returns), list(counters.lengths)
+        self._episodes = [EndedEpisode(*episode) for episode in counters.episodes]
         self._episodes_total = counters.episodes_total
         self._hub.expect_episodes(counters.next_episodes)
         step = self._start.resumed_step
@@ -270,7 +272,9 @@ class Trainer:
             self._idle_since = self._clock()
             self._console.all_clients_gone(self._config.exit_when_idle)
 
-    def episodes_ended(self, rows: list[dict[str, Any]], *, evaluation: bool) -> None:
+    def episodes_ended(
+        self, rows: list[dict[str, Any]], *, request: int, first_slot: int, evaluation: bool
+    ) -> None:
         """See `Listener`. An episode belongs to the iteration in which it ended."""
         iteration = self._iteration + 1 + self._is_learning
         kind = "eval" if evaluation else "train"
@@ -278,10 +282,11 @@ class Trainer:
             row.update(iteration=iteration, attempt=self._start.attempt, kind=kind)
         self._writer.episodes(rows)
         if not evaluation:
-            self._returns.extend(row["return"] for row in rows)
-            self._recent_returns.extend(row["return"] for row in rows)
             self._episodes_total += len(rows)
-            self._lengths.extend(row["length"] for row in rows)
+            self._episodes.extend(
+                EndedEpisode(request, first_slot + row["slot"], row["return"], row["length"])
+                for row in rows
+            )
 
     def inferred(self, result: Inferred) -> None:
         """See `Listener`."""
@@ -341,8 +346,10 @@ class Trainer:
             return
         assert self._built is not None
         self._is_learning = True
-        returns, lengths = self._returns, self._lengths
-        self._returns, self._lengths = [], []
+        if self._hub.scheduler.dispatcher.is_ordered:
+            # Messages of one round arrive in any order; the numbers must not depend on it.
+            self._episodes.sort()
+        episodes, self._episodes = self._episodes, []
         now = self._clock()
         self._iteration_clock.closed(now)
         collected = len(command.cells)
@@ -350,13 +357,13 @@ class Trainer:
         job = partial(
             self._built.engine.learn,
             command,
-            returns=returns,
+            returns=[episode.episode_return for episode in episodes],
             discards=self._new_discards(),
             should_abort=self._should_abort,
             progress=self._progress,
         )
         self._model.submit(
-            job, partial(self._learned, collected, returns, lengths), self._learn_failed
+            job, partial(self._learned, collected, episodes), partial(self._not_learned, episodes)
         )
 
     def _new_discards(self) -> dict[str, int]:
@@ -375,12 +382,11 @@ class Trainer:
         """On the model thread: hand the line over."""
         self._post(lambda: self._console.epoch(epoch, epochs, metrics))
 
-    def _learned(
-        self, collected: int, returns: list[float], lengths: list[int], result: Learned
-    ) -> None:
+    def _learned(self, collected: int, episodes: list[EndedEpisode], result: Learned) -> None:
         self._is_learning = False
         self._iteration += 1
         self._step = result.global_step
+        self._recent_returns.extend(episode.episode_return for episode in episodes)
         hub = self._hub
         if hub.scheduler.ledger.conservation_error:
             text = f"{hub.scheduler.ledger.conservation_error} frames are unaccounted for"
@@ -391,8 +397,7 @@ class Trainer:
             attempt=self._start.attempt,
             result=result,
             collected=collected,
-            returns=returns,
-            lengths=lengths,
+            episodes=episodes,
             recent_returns=self._recent_returns,
             episodes_total=self._episodes_total,
             env_steps=self._env_steps_before + hub.scheduler.ledger.env_steps_total,
@@ -401,6 +406,7 @@ class Trainer:
             clock=self._iteration_clock,
             now=self._clock(),
         )
+        row |= self._row_marks()
         self._writer.metrics(row, result.global_step)
         self._console.iteration(row)
         reason = self._reached_limit(result)
@@ -425,9 +431,10 @@ class Trainer:
             return f"{result.global_step} of {until} frames collected"
         return None
 
-    def _learn_failed(self, error: BaseException) -> None:
+    def _not_learned(self, episodes: list[EndedEpisode], error: BaseException) -> None:
         if isinstance(error, LearnAborted):
             self._is_learning = False
+            self._episodes[:0] = episodes
             logger.warning("the learn step was given up: its frames are saved, to be learnt later")
             self._save_and_end()
             self._hub.learn_aborted()
@@ -499,8 +506,7 @@ class Trainer:
             attempt=self._start.attempt,
             episodes_total=self._episodes_total,
             recent_returns=list(self._recent_returns),
-            returns=list(self._returns),
-            lengths=list(self._lengths),
+            episodes=[astuple(episode) for episode in self._episodes],
             next_episodes=self._hub.next_episodes(),
         )
         facts: dict[str, Any] = {**(self._start.facts or {}), "metrics_row": self._iteration}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,16 @@ class RefusedError(ProtocolError):
     code = "refused"
 
 
+class Environments(Protocol):
+    """What the run remembers of the environments that have taken part."""
+
+    def environment_difference(self, env_id: str, env_digest: str) -> object | None:
+        """How one differs from all that took part before the run was resumed; a sentence."""
+
+    def note_environment(self, env_id: str, env_digest: str) -> None:
+        """Remember one that takes part."""
+
+
 class Admission:
     """Decides on hellos.
 
@@ -49,6 +59,7 @@ class Admission:
         run_id: Identity of the run, told to clients.
         run_name: Its name, told to clients.
         on_first_spaces: Called once with the spaces of the first hello that passes.
+        environments: What the run remembers; None remembers nothing.
     """
 
     def __init__(
@@ -58,11 +69,13 @@ class Admission:
         run_id: str,
         run_name: str,
         on_first_spaces: Callable[[Spaces], None],
+        environments: Environments | None = None,
     ) -> None:
         self._config = config
         self._run_id = run_id
         self._run_name = run_name
         self._on_first_spaces = on_first_spaces
+        self._environments = environments
         self._environment: tuple[str, str] | None = None
         self.spaces: Spaces | None = None
         """Spaces of the run: those of its first client, or of the checkpoint it resumed from."""
@@ -90,6 +103,25 @@ class Admission:
             self._check_room(hello, scheduler, awaited)
         if self.spaces is not None:
             check_spaces(self.spaces, hello)
+        if not self._config.allow_identity_drift:
+            self._refuse_drift(hello)
+
+    def _refuse_drift(self, hello: Hello) -> None:
+        if self._environments is None or Role(hello.role) is not Role.TRAIN:
+            return
+        difference = self._environments.environment_difference(hello.env_id, hello.env_digest)
+        if difference is not None:
+            raise RefusedError(
+                str(difference),
+                where="hello.env_digest",
+                remedy="start the client as before, or resume the server with "
+                "--allow-identity-drift",
+            )
+
+    def admitted(self, hello: Hello) -> None:
+        """Remember the environment of a client that takes part."""
+        if self._environments is not None and Role(hello.role) is Role.TRAIN:
+            self._environments.note_environment(hello.env_id, hello.env_digest)
 
     def first_spaces(self, hello: Hello) -> None:
         """Fix the spaces of the run by its first client."""

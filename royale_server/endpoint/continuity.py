@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from royale_client.wire.messages import Hello, Restored, Snapshotted
+from royale_client.wire.messages import Hello, Snapshotted
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
@@ -178,20 +178,28 @@ class Continuity:
         peer.remembered = remembered
         self._roll.send(peer, partial(peer.session.restore, remembered.states_for(hello)))
 
-    def restored(self, peer: Peer, restored: Restored, scheduler: Scheduler) -> None:
-        """A client has done what `welcomed_back` told it."""
+    def restored(
+        self, peer: Peer, scheduler: Scheduler, *, failure: str | None, to_adopt: bool
+    ) -> None:
+        """A client has done what `welcomed_back` told it.
+
+        Args:
+            peer: The client.
+            scheduler: The scheduler.
+            failure: Why its environments are not as they were, if it tried.
+            to_adopt: They are: its parked requests are open again.
+        """
         remembered, peer.remembered = peer.remembered, None
         assert remembered is not None, "the session lets only what was asked for through"
-        if restored.failure is not None:
-            self._begin_afresh(peer, scheduler, restored.failure)
-        elif not remembered.states_for(_hello(peer)):
-            self._begin_afresh(peer, scheduler, "there is no snapshot of its environments")
-        else:
-            waiting = [group.waiting for group in remembered.member.groups]
-            peer.session.adopt([request.num_asking for request in waiting if request])
-            text = f"client {peer.name} is back; its environments are as they were"
-            self._listener.event("restored", text, client=peer.name)
-            scheduler.returned(remembered.member, self._clock())
+        if not to_adopt:
+            why = failure or "there is no snapshot of its environments"
+            self._begin_afresh(peer, scheduler, why)
+            return
+        waiting = [group.waiting for group in remembered.member.groups]
+        peer.session.adopt([request.num_asking for request in waiting if request])
+        text = f"client {peer.name} is back; its environments are as they were"
+        self._listener.event("restored", text, client=peer.name)
+        scheduler.returned(remembered.member, self._clock())
 
     def gone_before_restored(self, peer: Peer) -> bool:
         """Await a client again that vanished before it was back. Says whether it is one."""

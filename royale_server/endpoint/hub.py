@@ -17,9 +17,9 @@ import numpy as np
 
 from algorithms.noise import slot_key
 from royale_client.wire.errors import ProtocolError
-from royale_client.wire.grammar import State
+from royale_client.wire.grammar import Side, State, may_send
 from royale_client.wire.limits import Limits
-from royale_client.wire.messages import Hello, Log, Step
+from royale_client.wire.messages import Hello, Log, Step, Stop
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.connection import NOTES_PER_TICK, Connection, Peer
@@ -72,8 +72,17 @@ class Listener(RestListener, Protocol):
     def client_left(self, peer: Peer, why: str) -> None:
         """A welcomed session is gone."""
 
-    def episodes_ended(self, rows: list[dict[str, Any]], *, evaluation: bool) -> None:
-        """Episodes ended; rows for the record."""
+    def episodes_ended(
+        self, rows: list[dict[str, Any]], *, request: int, first_slot: int, evaluation: bool
+    ) -> None:
+        """Episodes ended; rows for the record.
+
+        Args:
+            rows: One an episode; its ``slot`` counts from the client's first.
+            request: Number of the request that told of it.
+            first_slot: The client's first slot within the run.
+            evaluation: Whether they are not for training.
+        """
 
     def inferred(self, result: Inferred) -> None:
         """A batch was answered."""
@@ -274,7 +283,7 @@ class Hub:
         """Tell every client why the server goes, and close. Nothing is scheduled any more."""
         self._is_stopped = True
         for peer in list(self._roll.peers):
-            if peer.session.state in (State.GREETED, State.READY):
+            if may_send(Side.SERVER, peer.session.state, Stop.TYPE):
                 self._roll.send(peer, partial(peer.session.stop, reason, message))
             self._close(peer, reason)
 
@@ -309,8 +318,10 @@ class Hub:
                 self._take_log(peer, log)
             case SnapshottedReceived(snapshotted=snapshotted):
                 self._continuity.snapshotted(peer, snapshotted)
-            case RestoredReceived(restored=restored):
-                self._continuity.restored(peer, restored, self.scheduler)
+            case RestoredReceived(restored=restored, to_adopt=to_adopt):
+                self._continuity.restored(
+                    peer, self.scheduler, failure=restored.failure, to_adopt=to_adopt
+                )
 
     def _hello(self, peer: Peer, hello: Hello) -> None:
         self._check(hello, self.num_members + len(self._roll.lobby))
@@ -350,7 +361,12 @@ class Hub:
         self.scheduler.request(group, request, self._clock())
         if step.episodes:
             rows = self._episodes.ended(group, step, self.scheduler.ledger)
-            self._listener.episodes_ended(rows, evaluation=member.role is Role.EVAL)
+            self._listener.episodes_ended(
+                rows,
+                request=step.request,
+                first_slot=member.groups[0].start,
+                evaluation=member.role is Role.EVAL,
+            )
 
     def _take_log(self, peer: Peer, log: Log) -> None:
         """Pass on what a client logs, as far as its share of the log allows."""
@@ -421,6 +437,7 @@ class Hub:
             self._roll.seat(peer, member)
             requests = tuple(group.waiting.number for group in member.groups if group.waiting)
             self._send_welcome(peer, hello, self.scheduler.next_episode(member), requests)
+        self._admission.admitted(hello)
         self._listener.client_joined(peer, hello)
         if remembered is not None:
             self._continuity.welcomed_back(peer, remembered, self.scheduler)

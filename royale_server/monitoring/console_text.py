@@ -218,8 +218,9 @@ def ended_lines(
     Args:
         message: Why it ended.
         code: The exit code.
-        step: Stored frames.
-        saved_step: Step of the newest checkpoint, or None.
+        step: Frames learnt from.
+        saved_step: Step of the newest checkpoint, or None; beyond ``step`` if it holds frames that
+            are not yet learnt from.
         run_directory: Where the run is.
         last_return: The mean return in words, or None.
         is_finished: Whether it reached its limit, so that resuming needs a new one.
@@ -229,7 +230,7 @@ def ended_lines(
     lines += [f"  {last_return}"] if last_return else []
     if saved_step is None:
         lines.append("  nothing was saved: there is no checkpoint to continue from")
-    elif saved_step == step:
+    elif saved_step >= step:
         lines.append(f"  checkpoint: step {saved_step:,}")
     else:
         lines.append(f"  checkpoint: step {saved_step:,}; what came after it is lost")

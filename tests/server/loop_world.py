@@ -155,7 +155,7 @@ class ListeningRun:
     def client_left(self, peer, why) -> None:
         self.left.append(f"{peer.name}: {why}")
 
-    def episodes_ended(self, rows, *, evaluation) -> None:
+    def episodes_ended(self, rows, *, request, first_slot, evaluation) -> None:
         self.episodes.extend({**row, "evaluation": evaluation} for row in rows)
 
     def inferred(self, result: Inferred) -> None:
