@@ -30,6 +30,7 @@ from royale_server.monitoring.logging_setup import copied_to
 from royale_server.preconditions import read_token
 from royale_server.registry import AlgorithmEntry, PolicyEntry
 from royale_server.run.attempt import Attempt, open_attempt
+from royale_server.run.control import ControlFile, ControlThread
 from royale_server.run.output import WriteFailure
 from royale_server.saved_run import from_contents, learner_state
 from royale_server.stop_signals import handle_stop_signals
@@ -214,10 +215,15 @@ async def _serve(
     console.listening(addresses, clients_wanted=config.min_clients)
     handle_stop_signals(lambda end, why: post(partial(joined.trainer.signalled, end, why)))
     ticking = asyncio.create_task(_tick(joined, guarded))
+    steering = ControlThread(
+        ControlFile(joined.attempt.control_file),
+        lambda letter: post(partial(joined.trainer.control, letter)),
+    )
     try:
         code = await ended
     finally:
         ticking.cancel()
+        steering.stop()
         await server.stop()
     model.close(MODEL_CLOSE_S)
     return code, model

@@ -22,6 +22,7 @@ from royale_server.config import ServerConfig
 from royale_server.endpoint.hub import Hub
 from royale_server.exit_codes import ExitCode
 from royale_server.model.worker import InlineWorker
+from royale_server.run.control import POLL_S, ControlFile
 from royale_server.stop_signals import handle_stop_signals
 from royale_server.trainer import End, Trainer
 
@@ -46,7 +47,10 @@ class InlineTransport:
         worker: InlineWorker,
         trainer: Trainer,
         posted: deque[Callable[[], None]],
+        control: ControlFile,
     ) -> None:
+        self._control = control
+        self._look_again_at = 0.0
         self._posted = posted  # callbacks of the writer thread, to be run on this one
         self._hub = hub
         self._worker = worker
@@ -89,11 +93,22 @@ class InlineTransport:
         """Run what the writer handed over, one job, or what is due by time."""
         while self._posted:
             self._posted.popleft()()
+        self._steer()
         if self._worker.run_pending():
             return
         self._hub.tick()
         self._trainer.tick()
         time.sleep(IDLE_SLEEP_S)  # only a timer or a signal can change anything now
+
+    def _steer(self) -> None:
+        """Look for a letter to the run now and then."""
+        now = time.monotonic()
+        if now < self._look_again_at:
+            return
+        self._look_again_at = now + POLL_S
+        letter = self._control.take()
+        if letter is not None:
+            self._trainer.control(letter)
 
 
 class _ServerSide:
@@ -129,7 +144,8 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     codes: list[ExitCode] = []
     posted: deque[Callable[[], None]] = deque()
     run = assemble(model=worker, post=posted.append, on_end=codes.append)
-    transport = InlineTransport(run.hub, worker, run.trainer, posted)
+    control = ControlFile(run.attempt.control_file)
+    transport = InlineTransport(run.hub, worker, run.trainer, posted, control)
     hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline)
     handle_stop_signals(partial(_stop_soon, run.trainer, worker))
     with contextlib.suppress(ConnectionLostError):

@@ -32,6 +32,7 @@ from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
+from royale_server.run.control import Letter
 from royale_server.run.writer import Writer
 from royale_server.saved_run import RunCounters, SavedRun, Sessions, to_contents
 from royale_server.saver import NO_CELLS, Saver
@@ -133,6 +134,7 @@ class Trainer:
         self._stop_deadline: float | None = None
         self._is_learning = False
         self._is_closing = False
+        self._is_paused = False
         self._is_ended = False
         self._num_signals = 0
         self._has_collected = False
@@ -475,10 +477,35 @@ class Trainer:
         if self._clock() - self._idle_since >= idle_limit:
             self.stop(End.IDLE, f"no clients for {idle_limit:g} s")
 
-    def checkpoint_now(self) -> None:
-        """Take a checkpoint at the next rest point, as somebody wishes."""
-        if self._saver is not None and self._iteration > 0 and self._end is None:
-            self._saver.save()
+    def control(self, letter: Letter) -> None:
+        """Do what a person asks for through the control file. Any letter ends a pause."""
+        self.event("control", f"{letter.name.lower()} asked for", letter=letter.value)
+        logger.info("%s asked for through the control file", letter.name.lower())
+        if self._is_paused:
+            self._is_paused = False
+            self._hub.resume()
+        match letter:
+            case Letter.QUIT:
+                self.stop(End.OPERATOR, "quit asked for through the control file")
+            case Letter.CHECKPOINT:
+                self._checkpoint_now()
+            case Letter.PAUSE:
+                self._pause()
+
+    def _checkpoint_now(self) -> None:
+        if self._end is not None:
+            return
+        if self._saver is None or self._iteration == 0:
+            logger.warning("no checkpoint: nothing has been learnt yet")
+            return
+        self._saver.save()
+
+    def _pause(self) -> None:
+        if self._end is not None or self._built is None:
+            return
+        self._is_paused = True
+        self._hub.pause()
+        logger.info("paused; another letter in the control file ends it")
 
     def _save_and_end(self) -> None:
         crash_points.reach("stop")

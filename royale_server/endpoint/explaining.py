@@ -41,6 +41,8 @@ class Explainer:
         self.last_dispatch_at = now
         """When a batch was last inferred, or could have been."""
         self.learning_since = 0.0
+        self.is_paused = False
+        """A person has paused the run."""
         self.expected_learn_s: float | None = None
         """How long the next learn step is likely to take."""
 
@@ -67,8 +69,12 @@ class Explainer:
             return
         peer.busy_said_at = now
         if scheduler is None or peer in self._roll.lobby:
-            text = f"{self.missing_clients(scheduler)} more clients"
+            missing = self.missing_clients(scheduler)
+            text = f"{missing} more clients" if missing else "the policy to be built"
             busy = partial(peer.session.busy, "start", now - waits_since, None, text)
+        elif self.is_paused:
+            text = "the operator, who has paused the run"
+            busy = partial(peer.session.busy, "pause", now - waits_since, None, text)
         elif scheduler.collection.learning:
             since = now - self.learning_since
             busy = partial(peer.session.busy, "learn", since, self.expected_learn_s, "")
@@ -89,6 +95,8 @@ class Explainer:
 
     def _report_waiting(self, scheduler: Scheduler, now: float) -> None:
         since = self.last_dispatch_at
+        if self.is_paused:
+            return
         if scheduler.collection.learning or now - since < WAITING_LINE_EVERY_S:
             return
         if now - self._waiting_said_at < WAITING_LINE_EVERY_S or not self._roll.by_member:

@@ -263,8 +263,14 @@ class Hub:
             self._scheduler.rest(self._clock())
             self.advance()
 
+    def pause(self) -> None:
+        """Come to rest until `resume`."""
+        self._explainer.is_paused = True
+        self.rest()
+
     def resume(self) -> None:
         """Go on after a rest, reached or not."""
+        self._explainer.is_paused = False
         self._continuity.stop_gathering()
         self.scheduler.resume(self._clock())
         self._explainer.last_dispatch_at = self._clock()

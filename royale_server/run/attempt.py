@@ -63,7 +63,7 @@ class Attempt:
         self.name = directory.layout.name
         self.path: Path = directory.layout.directory
         self.log_file = directory.layout.server_log(directory.attempt)
-        self.taken_over = directory.taken_over
+        self.control_file = directory.layout.control
         self.has_begun = False
         self._directory = directory
         self._identity = identity

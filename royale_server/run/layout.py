@@ -9,6 +9,7 @@
         config.json               resolved settings of the newest attempt
         config.attempt_N.json     the same, of each attempt
         lock                      kernel lock and record of the process at work
+        control                   a letter written by a person: c, q or p; taken away when read
         metrics.jsonl             one row an iteration
         episodes.jsonl            one line a finished episode
         events.jsonl              what happened, and when
@@ -84,6 +85,11 @@ class RunLayout:
     def lock(self) -> Path:
         """The file whose kernel lock means that a process works on the run."""
         return self.directory / "lock"
+
+    @property
+    def control(self) -> Path:
+        """Where a person leaves a letter for the run."""
+        return self.directory / "control"
 
     @property
     def metrics(self) -> Path:

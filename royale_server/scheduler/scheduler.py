@@ -347,6 +347,8 @@ class Scheduler:
         """Ask for a rest point: nothing is dispatched until `resume`; `Rested` announces it."""
         if self._rest_since is None:
             self._rest_since = now
+        elif self._is_rested:
+            self._commands.append(Rested(self._take_effects()))
 
     def resume(self, now: float) -> None:
         """End a rest point, reached or not."""

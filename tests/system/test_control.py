@@ -1,0 +1,36 @@
+"""Letters in the control file of a live run."""
+
+from __future__ import annotations
+
+from tests.system import records
+from tests.system.processes import CARTPOLE, Processes, eventually
+
+SMALL = (
+    *("--exp-name", "run", "--algo.frames-per-iteration", 64, "--algo.num-epochs", 1),
+    *("--save-every", 10_000, "--log-level", "debug"),
+)
+
+
+def test_a_run_is_saved_paused_and_ended_by_letters(processes: Processes):
+    server = processes.server(*SMALL)
+    client = processes.client(server, *CARTPOLE, "--num-envs", 4)
+    server.wait_for("iteration 2:")
+    control = server.run / "control"
+
+    control.write_text("c\n")
+    server.wait_for("saved the checkpoint of step")
+    (saved,) = records.steps(server.run)
+    assert not control.exists()
+
+    control.write_text("p")
+    server.wait_for("paused; another letter in the control file ends it")
+    eventually(lambda: client.count("waiting for the server: pause") > 0, "the client says why")
+    rows = records.metrics(server.run)
+    assert rows[-1]["run/step"] >= saved
+
+    control.write_text("q")
+    assert (server.wait(), client.wait()) == (0, 0)
+    server.wait_for("quit asked for through the control file")
+    # Nothing was learnt while it was paused, and the frames of the open iteration are kept.
+    assert records.metrics(server.run) == rows
+    assert records.steps(server.run)[-1] >= rows[-1]["run/step"]
