@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,24 +83,27 @@ class Admission:
     def check(
         self,
         hello: Hello,
+        name: str,
         num_sessions: int,
         scheduler: Scheduler | None,
-        awaited: Sequence[str] = (),
+        awaited: Mapping[str, int],
     ) -> None:
         """Refuse a hello that cannot take part.
 
         Args:
             hello: A well-formed hello.
+            name: The client's name in this run.
             num_sessions: Sessions taking part or waiting to.
             scheduler: The scheduler, once there is one.
-            awaited: Names of clients that have a place already, from a checkpoint.
+            awaited: Slots of clients that have a place already, from a checkpoint, by name.
 
         Raises:
             ProtocolError: Saying what, where, got, expected and the remedy.
         """
         self._check_sessions(num_sessions)
-        if hello.client_name not in awaited:
-            self._check_room(hello, scheduler, awaited)
+        self._check_room(hello, scheduler, freed=awaited.get(name, 0))
+        if name not in awaited:
+            self._check_open(hello, scheduler, awaited)
         if self.spaces is not None:
             check_spaces(self.spaces, hello)
         if not self._config.allow_identity_drift:
@@ -218,16 +221,18 @@ class Admission:
                 remedy="try again later, or raise --max-sessions on the server",
             )
 
-    def _check_room(
-        self, hello: Hello, scheduler: Scheduler | None, awaited: Sequence[str]
-    ) -> None:
-        in_use = 0 if scheduler is None else scheduler.slots_in_use
+    def _check_room(self, hello: Hello, scheduler: Scheduler | None, *, freed: int) -> None:
+        in_use = 0 if scheduler is None else scheduler.slots_in_use - freed
         if in_use + sum(hello.groups) > self._config.max_slots:
             raise CapacityError(
                 f"the client brings {sum(hello.groups)} slots",
                 got=f"{in_use} of {self._config.max_slots} slots in use",
                 remedy="use fewer environments, or raise --max-slots on the server",
             )
+
+    def _check_open(
+        self, hello: Hello, scheduler: Scheduler | None, awaited: Iterable[str]
+    ) -> None:
         is_full = scheduler is not None and not scheduler.accepts_train_sessions
         if is_full and Role(hello.role) is Role.TRAIN:
             raise RefusedError(

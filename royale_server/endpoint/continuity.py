@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from royale_client.wire.messages import Hello, Snapshotted
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_server.config import ServerConfig
+from royale_server.endpoint.admission import RefusedError
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.episodes import EpisodeBook
 from royale_server.endpoint.gathering import Gathering
@@ -61,29 +62,36 @@ class Continuity:
         self._returning = ReturningClients()
         self._gathering: Gathering | None = None
         self._num_gatherings = 0
+        self._owing: dict[Peer, int] = {}
+        """Who was asked for a snapshot and has not answered, and for which."""
 
     # --- rest points ----------------------------------------------------------------------
 
-    def rested(self, command: Rested, scheduler: Scheduler) -> None:
-        """Ask everybody for a snapshot of its environments."""
+    def rested(self, command: Rested, scheduler: Scheduler, episodes: EpisodeBook) -> None:
+        """Ask every client that trains for a snapshot of its environments."""
         self._listener.rested(command.effects)
         state = scheduler.state()
+        saved = {member.name for member in state.members}
         wait_s = SNAPSHOT_WAIT_S
         if self._config.deterministic:
             wait_s = max(wait_s, self._config.feedback_wait_timeout)
         self._num_gatherings += 1
-        asked = [p for m, p in self._roll.by_member.items() if m.is_parked and _can_snapshot(p)]
+        able = [p for p in self._roll.by_member.values() if p.name in saved and _can_snapshot(p)]
+        asked = [peer for peer in able if peer not in self._owing]
         self._gathering = Gathering(
             number=self._num_gatherings,
             state=state,
+            versions=episodes.versions(),
             clients={member.name: self._saved_client(member.name) for member in state.members},
             waiting=dict.fromkeys(asked),
             deadline=self._clock() + wait_s,
+            failures={p.name: "it still owes the last one" for p in able if p in self._owing},
         )
         for peer in asked:
+            self._owing[peer] = self._num_gatherings
             self._roll.send(peer, partial(peer.session.snapshot, self._num_gatherings))
 
-    def gather(self, episodes: EpisodeBook) -> None:
+    def gather(self) -> None:
         """Hand over what clients come back to, once it is complete. Call it after any event."""
         gathering = self._gathering
         if gathering is None:
@@ -96,12 +104,15 @@ class Continuity:
             self._listener.event("no_snapshot", text, client=name)
         self._listener.gathered(
             Sessions(
-                scheduler=gathering.state, clients=gathering.clients, versions=episodes.versions()
+                scheduler=gathering.state,
+                clients=gathering.clients,
+                versions=dict(gathering.versions),
             )
         )
 
     def snapshotted(self, peer: Peer, snapshotted: Snapshotted) -> None:
         """Take a snapshot, unless the run has gone on without it."""
+        self._owing.pop(peer, None)
         gathering = self._gathering
         if gathering is not None and snapshotted.number == gathering.number:
             gathering.received(peer, snapshotted.states, snapshotted.failure)
@@ -117,6 +128,7 @@ class Continuity:
 
     def left(self, peer: Peer) -> None:
         """A client is gone."""
+        self._owing.pop(peer, None)
         if self._gathering is not None:
             self._gathering.left(peer)
 
@@ -137,9 +149,9 @@ class Continuity:
     # --- coming back ----------------------------------------------------------------------
 
     @property
-    def awaited(self) -> list[str]:
-        """Names of the clients of the checkpoint that are not back."""
-        return self._returning.names
+    def awaited(self) -> dict[str, int]:
+        """Slots of the clients of the checkpoint that are not back, by name."""
+        return self._returning.places
 
     def expect(self, sessions: Sessions, scheduler: Scheduler) -> list[Member]:
         """Take over what a checkpoint knows of clients. Returns their parts in the run."""
@@ -157,11 +169,22 @@ class Continuity:
         return members
 
     def take(self, peer: Peer, scheduler: Scheduler) -> Remembered | None:
-        """The place that a client may come back to, if there is one and it fits."""
-        remembered = self._returning.take(peer.name)
+        """The place that a client may come back to, if there is one and it fits.
+
+        Raises:
+            RefusedError: It is another client than it was, and this run needs the one that was.
+        """
+        remembered = self._returning.get(peer.name)
         if remembered is None:
             return None
         difference = remembered.differs(_hello(peer))
+        if difference is not None and self._config.deterministic:
+            raise RefusedError(
+                f"client {peer.name} is back but {difference}",
+                expected="in a deterministic run, the client of the checkpoint as it was",
+                remedy="start it as before",
+            )
+        self._returning.take(peer.name)
         if difference is None:
             return remembered
         text = f"client {peer.name} is back but {difference}; it counts as a new one"
@@ -192,8 +215,8 @@ class Continuity:
         remembered, peer.remembered = peer.remembered, None
         assert remembered is not None, "the session lets only what was asked for through"
         if not to_adopt:
-            why = failure or "there is no snapshot of its environments"
-            self._begin_afresh(peer, scheduler, why)
+            why = failure or remembered.obstacle(_hello(peer))
+            self._begin_afresh(peer, scheduler, why or "the client did not say why")
             return
         waiting = [group.waiting for group in remembered.member.groups]
         peer.session.adopt([request.num_asking for request in waiting if request])
@@ -203,10 +226,10 @@ class Continuity:
 
     def gone_before_restored(self, peer: Peer) -> bool:
         """Await a client again that vanished before it was back. Says whether it is one."""
-        if peer.remembered is None:
+        remembered, peer.remembered = peer.remembered, None
+        if remembered is None or remembered.member.ended:
             return False
-        self._returning.expect(peer.remembered)
-        peer.remembered = None
+        self._returning.expect(remembered)
         return True
 
     def given_up(self, member: Member) -> None:

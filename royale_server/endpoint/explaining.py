@@ -80,9 +80,17 @@ class Explainer:
             busy = partial(peer.session.busy, "learn", since, self.expected_learn_s, "")
         else:
             owing = ", ".join(_owed(group) for group in scheduler.awaited_groups()[:4])
-            text = owing or f"{self.missing_clients(scheduler)} more clients"
+            text = owing or self._wanted(scheduler)
             busy = partial(peer.session.busy, "collect", now - waits_since, None, text)
         self._roll.send(peer, busy)
+
+    def _wanted(self, scheduler: Scheduler) -> str:
+        """Who is to come, or to come back, before a round may begin."""
+        missing = self.missing_clients(scheduler)
+        restoring = [member.name for member in self._roll.by_member if not member.is_present]
+        if missing or not restoring:
+            return f"{missing} more clients"
+        return f"the environments of {', '.join(restoring[:4])} to be restored"
 
     def _waits_since(self, peer: Peer) -> float | None:
         """Since when the client waits for a welcome or an answer; None if for neither."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.returning import States
 from royale_server.saved_run import SavedClient
@@ -18,6 +21,8 @@ class Gathering:
     number: int
     state: SchedulerState
     """The scheduler's, at the rest point."""
+    versions: Mapping[str, npt.NDArray[np.int64]]
+    """Policy versions of the running episodes, then."""
     clients: dict[str, SavedClient]
     """What is kept of each of its members, by name; snapshots are added to it."""
     waiting: dict[Peer, None]

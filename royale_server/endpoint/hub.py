@@ -330,10 +330,9 @@ class Hub:
                 )
 
     def _hello(self, peer: Peer, hello: Hello) -> None:
-        self._check(hello, self.num_members + len(self._roll.lobby))
-        peer.name = self._admission.unique_name(
-            hello.client_name, (p.name for p in self._roll.peers)
-        )
+        name = self._name_for(hello)
+        self._check(hello, name, self.num_members + len(self._roll.lobby))
+        peer.name = name
         self._roll.lobby.append(peer)
         self._admission.first_spaces(hello)
         difference = self._admission.environment_difference(hello)
@@ -342,6 +341,13 @@ class Hub:
             self._listener.event("other_environment", f"client {peer.label}: {difference}")
         if self._scheduler is not None:
             self._admit_lobby()
+
+    def _name_for(self, hello: Hello) -> str:
+        """Its name in this run; that of a client that is awaited is kept for who trains."""
+        taken = [peer.name for peer in self._roll.peers]
+        if Role(hello.role) is not Role.TRAIN:
+            taken += self._continuity.awaited
+        return self._admission.unique_name(hello.client_name, taken)
 
     def _step(self, peer: Peer, step: Step) -> None:
         member = peer.member
@@ -425,14 +431,15 @@ class Hub:
             hello = peer.session.hello
             assert hello is not None, "only who said hello is in the lobby"
             try:
-                self._check(hello, self.num_members)
+                self._check(hello, peer.name, self.num_members)
                 self._welcome(peer, hello)
             except ProtocolError as error:
                 self._fault(peer, error.code, error.sentence)
 
-    def _check(self, hello: Hello, num_sessions: int) -> None:
+    def _check(self, hello: Hello, name: str, num_sessions: int) -> None:
         """Refuse a hello that cannot take part; raises `ProtocolError`."""
-        self._admission.check(hello, num_sessions, self._scheduler, self._continuity.awaited)
+        awaited = self._continuity.awaited
+        self._admission.check(hello, name, num_sessions, self._scheduler, awaited)
 
     def _welcome(self, peer: Peer, hello: Hello) -> None:
         remembered = self._continuity.take(peer, self.scheduler)
@@ -505,8 +512,8 @@ class Hub:
                 case Notice(kind=kind, message=message):
                     self._listener.event(kind, message)
                 case Rested():
-                    self._continuity.rested(command, self._scheduler)
-        self._continuity.gather(self._episodes)
+                    self._continuity.rested(command, self._scheduler, self._episodes)
+        self._continuity.gather()
         if self._scheduler.wake_at is not None:
             self.on_wake(self._scheduler.wake_at)
 

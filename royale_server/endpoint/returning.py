@@ -40,8 +40,17 @@ class Remembered:
 
     def states_for(self, hello: Hello) -> States:
         """What to put back into this client's environments; empty to begin fresh episodes."""
-        is_same = (hello.env_id, hello.env_digest) == (self.env_id, self.env_digest)
-        return self.states if is_same and SNAPSHOT in hello.features else ()
+        return self.states if self.obstacle(hello) is None else ()
+
+    def obstacle(self, hello: Hello) -> str | None:
+        """Why this client's environments cannot be brought back, or None."""
+        if (hello.env_id, hello.env_digest) != (self.env_id, self.env_digest):
+            return f"it brings other environments than the {self.env_id} of the checkpoint"
+        if not self.states:
+            return "there is no snapshot of its environments"
+        if SNAPSHOT not in hello.features:
+            return "they cannot be restored"
+        return None
 
 
 @dataclass(slots=True)
@@ -67,6 +76,6 @@ class ReturningClients:
         self._by_name.pop(member.name, None)
 
     @property
-    def names(self) -> list[str]:
-        """Who is awaited, in order."""
-        return sorted(self._by_name)
+    def places(self) -> dict[str, int]:
+        """Slots of the places that are kept, by the name of who is awaited, in order."""
+        return {name: self._by_name[name].member.size for name in sorted(self._by_name)}
