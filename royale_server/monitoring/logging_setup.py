@@ -14,6 +14,7 @@ from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
 
 from royale_server.monitoring.terminal import Terminal
+from royale_server.run.records import AppendFile
 
 OUR_PACKAGES = ("royale_server", "royale_client", "algorithms", "checkpoints")
 LINE_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
@@ -53,6 +54,31 @@ def configure(level: str, terminal: Terminal) -> None:
     logging.captureWarnings(True)
 
 
+class LogFile(logging.Handler):
+    """Writes records to a file; what a full disk refuses is kept and written with the next line.
+
+    Args:
+        path: The file; lines are appended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = AppendFile(path)
+        self.setFormatter(logging.Formatter(LINE_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record. The terminal has the line as well, and the rows say what is wrong."""
+        with contextlib.suppress(OSError):
+            self._file.append((self.format(record) + "\n").encode("utf-8", "backslashreplace"))
+
+    def close(self) -> None:
+        """Try the refused lines a last time and close the file."""
+        with contextlib.suppress(OSError):
+            self._file.write_pending()
+        self._file.close()
+        super().close()
+
+
 @contextlib.contextmanager
 def copied_to(path: Path) -> Iterator[None]:
     """Write every line to a file as well, with the date, while the block runs.
@@ -60,8 +86,7 @@ def copied_to(path: Path) -> Iterator[None]:
     Args:
         path: The file; lines are appended.
     """
-    file_handler = logging.FileHandler(path, encoding="utf-8")
-    file_handler.setFormatter(logging.Formatter(LINE_FORMAT))
+    file_handler = LogFile(path)
     lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     listener = QueueListener(lines, file_handler)
     handler = QueueHandler(lines)

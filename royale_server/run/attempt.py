@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints import CheckpointContents, load
+from royale_client.wire.errors import ConfigError, RoyaleError
 from royale_server.config import ServerConfig
 from royale_server.config_document import digest, to_document
 from royale_server.monitoring.trackers import TrackedRun, Tracker, make_tracker
@@ -144,7 +145,7 @@ def open_attempt(
 
     Args:
         config: Settings of the server.
-        on_write_failure: Called, on the writer's thread, when the disk refuses lines.
+        on_write_failure: Called, on the writer's thread, when the disk begins to refuse lines.
 
     Raises:
         RunExistsError: If the run exists and neither resume nor overwrite was asked for.
@@ -152,7 +153,28 @@ def open_attempt(
         RunInUseError: If another process works on it.
         RunFinishedError: If it has reached its limit.
         IdentityDriftError: If it would no longer be the run that it was.
+        ConfigError: If the disk refuses; the start is undone.
     """
+    with _disk_errors_as_refusals(config.checkpoint_base_dir):
+        directory, attempt = _opened(config, on_write_failure)
+    writer = attempt.writer
+    try:
+        yield attempt
+    finally:
+        report = writer.close(WRITER_CLOSE_S)
+        if not report.flushed:
+            logger.error(
+                "the disk did not take everything; the last lines of %s are missing", attempt.path
+            )
+        if attempt.has_begun:
+            directory.close()
+        else:
+            directory.discard()
+
+
+def _opened(
+    config: ServerConfig, on_write_failure: Callable[[WriteFailure], None]
+) -> tuple[RunDirectory, Attempt]:
     planned = _plan(config)
     if planned.checkpoint is not None:
         arguments, name = sys.argv[1:], planned.layout.name
@@ -177,18 +199,21 @@ def open_attempt(
     attempt = Attempt(directory, writer, resumed, identity, digest(document))
     for event in events_of_opening(directory, identity):
         writer.event(event)
+    return directory, attempt
+
+
+@contextlib.contextmanager
+def _disk_errors_as_refusals(base: Path) -> Iterator[None]:
+    """What the disk refuses at the start is no defect: say what it was."""
     try:
-        yield attempt
-    finally:
-        report = writer.close(WRITER_CLOSE_S)
-        if not report.flushed:
-            logger.error(
-                "the disk did not take everything; the last lines of %s are missing", attempt.path
-            )
-        if attempt.has_begun:
-            directory.close()
-        else:
-            directory.discard()
+        yield
+    except RoyaleError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or base}: {error.strerror or error}; a run is written there: check "
+            "free space and permissions, or choose another --checkpoint-base-dir"
+        ) from error
 
 
 def _plan(config: ServerConfig) -> RunPlan:

@@ -6,6 +6,7 @@ undone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from checkpoints import remove_unfinished, sync_directory
+from royale_client.wire.errors import RoyaleError
 from royale_server.run.identity_record import IdentityRecord, write_identity
 from royale_server.run.layout import RunLayout
 from royale_server.run.lock import Owner, RunLock
@@ -149,9 +151,14 @@ def create(
         OSError: If the disk refuses; the start is undone.
     """
     set_aside = _move_aside(plan.layout) if plan.mode == "overwrite" else None
-    if plan.mode != "resume":
-        plan = _made(plan)
-    run = RunDirectory(plan, _lock(plan), set_aside)
+    try:
+        plan = plan if plan.mode == "resume" else _made(plan)
+        run = RunDirectory(plan, _lock(plan), set_aside)
+    except RoyaleError:
+        raise  # the name is somebody else's by now
+    except OSError:
+        _put_back(plan, set_aside)
+        raise
     try:
         if plan.mode == "resume":
             remove_unfinished(plan.layout.directory)
@@ -228,6 +235,17 @@ def _move_aside(layout: RunLayout) -> Path:
         lock.release()
     logger.info("moved the run %s aside to %s", layout.directory, aside.name)
     return aside
+
+
+def _put_back(plan: RunPlan, set_aside: Path | None) -> None:
+    """Undo a start that could not even lock its directory; what is not empty is not ours."""
+    if plan.mode == "resume":
+        return
+    plan.layout.lock.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        plan.layout.directory.rmdir()
+    if set_aside is not None and not plan.layout.directory.exists():
+        set_aside.rename(plan.layout.directory)
 
 
 def _write_attempt(layout: RunLayout, attempt: int, config: Mapping[str, object]) -> None:

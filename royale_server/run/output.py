@@ -7,9 +7,10 @@ ends the run; it tells whoever asked.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ Acknowledge: TypeAlias = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFailure:
-    """Lines that the disk refused. They are kept and tried again with the next ones."""
+    """The disk has begun to refuse lines. They are kept and tried again with the next ones."""
 
     stream: StreamName
     path: Path
@@ -52,7 +53,7 @@ class RunOutput:
         layout: Where they lie. The directory must exist and be locked by this process.
         trackers: Get every row once it is durable.
         retention: Which checkpoints stay.
-        on_failure: Called for each refusal of the disk to take lines.
+        on_failure: Called when the disk begins to refuse the lines of a file.
         on_saved: Called after each checkpoint that is on disk, before older ones are pruned.
 
     Raises:
@@ -81,6 +82,7 @@ class RunOutput:
             "episodes": AppendFile(layout.episodes),
             "events": AppendFile(layout.events),
         }
+        self._refused: set[StreamName] = set()
 
     @property
     def torn_files(self) -> list[str]:
@@ -113,10 +115,8 @@ class RunOutput:
     def retry_refused(self) -> None:
         """Try again to write what the disk refused."""
         for stream, file in self._files.items():
-            try:
+            with self._noting_refusals(stream):
                 file.write_pending()
-            except OSError as error:
-                self._refused(stream, error)
         self._acknowledge()
 
     def save(self, contents: CheckpointContents, protect: frozenset[int]) -> Path | Exception:
@@ -147,16 +147,12 @@ class RunOutput:
         file, line = self._files[stream], render(plain)
         if stream == "metrics":
             crash_points.reach("row", partial(file.append, line[: len(line) // 2]))
-        try:
+        with self._noting_refusals(stream):
             file.append(line)
-        except OSError as error:
-            self._refused(stream, error)
 
     def _sync_metrics(self) -> None:
-        try:
+        with self._noting_refusals("metrics"):
             self._files["metrics"].sync()
-        except OSError as error:
-            self._refused("metrics", error)
 
     def _acknowledge(self) -> None:
         """Let others see the metrics rows, once all of them are on disk."""
@@ -170,10 +166,21 @@ class RunOutput:
                 tracker.offer(numbers, plain["seq"])
             tell(acknowledge, plain)
 
-    def _refused(self, stream: StreamName, error: OSError) -> None:
-        path = self._files[stream].path
-        logger.error("cannot write to %s: %s; it is tried again", path, error.strerror or error)
-        tell(self._on_failure, WriteFailure(stream=stream, path=path, error=error))
+    @contextlib.contextmanager
+    def _noting_refusals(self, stream: StreamName) -> Iterator[None]:
+        """Tell when the disk begins to refuse a file, and when it has taken everything again."""
+        file = self._files[stream]
+        try:
+            yield
+        except OSError as error:
+            if stream not in self._refused:
+                self._refused.add(stream)
+                failure = WriteFailure(stream=stream, path=file.path, error=error)
+                tell(self._on_failure, failure)
+            return
+        if stream in self._refused and file.num_unwritten == 0:
+            self._refused.remove(stream)
+            logger.info("%s is written to again; %d lines were lost", file.path, file.num_dropped)
 
     def _make_rows_durable(self, path: Path) -> None:
         """A checkpoint must not outlive the rows that led to it."""

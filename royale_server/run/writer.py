@@ -103,7 +103,7 @@ class Writer:
     Args:
         layout: Where the files lie. The directory must exist and be locked by this process.
         attempt: Number of the attempt; written into every line.
-        on_failure: Called for each refusal of the disk to take lines.
+        on_failure: Called when the disk begins to refuse the lines of a file.
         on_saved: Called after each checkpoint that is on disk, before older ones are pruned.
         retention: Which checkpoints stay; by default all.
         trackers: Mirrors of the metrics rows.

@@ -1,5 +1,6 @@
 """A start of the server on a run: compared with what the run was, before anything is touched."""
 
+import errno
 import json
 import os
 import sys
@@ -97,6 +98,48 @@ def events(attempt, kind):
 
 def last_row(attempt):
     return read_records(attempt.path / "metrics.jsonl")[0][-1]
+
+
+# --- a disk that refuses --------------------------------------------------------------------------
+
+
+def raise_full(*_arguments, **_keywords):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_folder_of_runs_that_is_none_is_refused_with_a_sentence(base, code):
+    base.write_text("mine")
+    with pytest.raises(ConfigError, match=r"runs.*: .*choose another --checkpoint-base-dir"):
+        start(base)
+    assert base.read_text() == "mine"
+
+
+@pytest.mark.parametrize("refused", ["os.mkdir", "os.open", "os.fsync"])
+@pytest.mark.parametrize("mode", [{}, {"overwrite": True}], ids=["fresh", "overwrite"])
+def test_a_start_on_a_full_disk_is_undone_and_says_so(base, code, monkeypatch, mode, refused):
+    (base / "ppo" / "mlp-policy").mkdir(parents=True)
+    if mode:
+        start(base, step=100)
+    before = fingerprint(base)
+    with monkeypatch.context() as patch:
+        patch.setattr(refused, raise_full)
+        with pytest.raises(ConfigError, match=r"No space left on device; .* check free space"):
+            start(base, **mode)
+    assert fingerprint(base) == before
+    start(base, step=200, **mode)
+
+
+def test_a_resume_on_a_full_disk_changes_no_checkpoint_and_the_next_one_works(
+    base, code, monkeypatch
+):
+    first = start(base, step=100)
+    before = fingerprint(first.path / "100")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", raise_full)
+        with pytest.raises(ConfigError, match="No space left on device"):
+            start(base, resume=True)
+    assert fingerprint(first.path / "100") == before
+    assert start(base, resume=True, step=200).resumed.step == 100
 
 
 # --- identity -------------------------------------------------------------------------------------
@@ -251,10 +294,6 @@ def test_a_disk_that_refuses_the_identity_does_not_end_the_run(base, code, monke
         attempt.note_environment("Acrobot-v1", "b")
         document = json.loads((attempt.path / "identity.json").read_text())
     assert [env["id"] for env in document["environments"]] == ["CartPole-v1", "Acrobot-v1"]
-
-
-def raise_full(_descriptor):
-    raise OSError(28, "No space left on device")
 
 
 # --- settings that may change ---------------------------------------------------------------------

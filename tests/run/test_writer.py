@@ -280,6 +280,33 @@ def test_a_refused_row_is_told_kept_and_written_with_the_next(run, monkeypatch):
     assert failures[0].error.errno == errno.ENOSPC
 
 
+def test_a_full_disk_is_told_once_for_each_file_and_again_after_there_was_room(
+    run, monkeypatch, caplog
+):
+    failures = []
+    writer = make_writer(run, failures=failures)
+
+    def fill_and_write(row):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", raise_full)
+            for _ in range(3):
+                writer.metrics({}, 10)
+                writer.event({"kind": "a"})
+            assert writer.flush(30)
+        writer.metrics({}, row)
+
+    with caplog.at_level(logging.INFO):
+        fill_and_write(20)
+        assert writer.flush(30)
+        assert sorted(failure.stream for failure in failures) == ["events", "metrics"]
+        fill_and_write(30)
+        assert writer.close().flushed
+    assert sorted(failure.stream for failure in failures) == ["events", "events", *["metrics"] * 2]
+    assert caplog.text.count("metrics.jsonl is written to again; 0 lines were lost") == 2
+    assert len(rows(run.layout.metrics)) == 8
+    assert len(rows(run.layout.events)) == 6
+
+
 def test_a_checkpoint_does_not_outlive_a_row_that_could_not_be_written(run, monkeypatch):
     writer = make_writer(run)
     results = []
