@@ -38,6 +38,8 @@ class _Save:
     done: Callable[[], None]
     is_last: bool
     deadline: float | None = None
+    num_copies: int = 0
+    """How often the run was copied: again if it is asked to rest again meanwhile."""
     is_rested: bool = False
     is_at_rest: bool = True
     """False once the rest was given up: only the learner is saved."""
@@ -93,23 +95,23 @@ class Saver:
         self.error: Exception | None = None
         """Why the newest one is not."""
 
-    def save(self, done: Callable[[], None] | None = None) -> None:
-        """Take a checkpoint at the next rest point and go on.
+    def save(self) -> None:
+        """Take a checkpoint at the next rest point and go on."""
+        if self._save is None:
+            self._save = _Save(done=_nothing, is_last=False)
+            self._hub.rest()
+
+    def save_last(self, done: Callable[[], None]) -> None:
+        """Take the last checkpoint; the run stays at rest.
 
         Args:
             done: Called when it is on disk, or was refused.
         """
-        if self._save is None:
-            self._save = _Save(done=done or _nothing, is_last=False)
+        save = self._save = self._save or _Save(done=done, is_last=True)
+        save.done, save.is_last = done, True
+        save.deadline = self._clock() + LAST_REST_S
+        if not save.is_rested:
             self._hub.rest()
-
-    def save_last(self, done: Callable[[], None]) -> None:
-        """Take the last checkpoint; the run stays at rest."""
-        if self._save is None:
-            self._save = _Save(done=done, is_last=True)
-        self._save.done, self._save.is_last = done, True
-        self._save.deadline = self._clock() + LAST_REST_S
-        self._hub.rest()
 
     def hurry(self) -> None:
         """Wait for nobody any more."""
@@ -121,8 +123,10 @@ class Saver:
         """The run is at rest: copy the learner and its frames."""
         save = self._save
         if save is None or not save.is_at_rest:
+            self._model.submit(partial(self._engine.apply, effects), _done, self._on_failed)
             return
         save.is_rested = True
+        save.snapshot = save.sessions = None
         self._copy(save, self._hub.scheduler.ledger.complete_cells(), effects)
 
     def gathered(self, sessions: Sessions) -> None:
@@ -151,12 +155,14 @@ class Saver:
     def _copy(
         self, save: _Save, cells: np.ndarray[Any, np.dtype[np.int64]], effects: tuple[Effect, ...]
     ) -> None:
+        save.num_copies += 1
         job = partial(self._engine.snapshot, cells, effects)
-        self._model.submit(job, partial(self._copied, save), self._on_failed)
+        self._model.submit(job, partial(self._copied, save, save.num_copies), self._on_failed)
 
-    def _copied(self, save: _Save, snapshot: Snapshot) -> None:
-        save.snapshot = snapshot
-        self._write_if_complete(save)
+    def _copied(self, save: _Save, number: int, snapshot: Snapshot) -> None:
+        if number == save.num_copies:
+            save.snapshot = snapshot
+            self._write_if_complete(save)
 
     def _write_if_complete(self, save: _Save) -> None:
         if save.snapshot is None or (save.is_at_rest and save.sessions is None):
@@ -169,7 +175,7 @@ class Saver:
             written = partial(self._written, contents.step, save.done)
             self._writer.checkpoint(contents, lambda result: self._post(partial(written, result)))
         if not save.is_last:
-            self._hub.resume()
+            self._hub.saved()
 
     def _written(self, step: int, done: Callable[[], None], result: Path | Exception) -> None:
         if isinstance(result, CheckpointSupersededError):
@@ -186,3 +192,7 @@ class Saver:
 
 def _nothing() -> None:
     """Nobody waits for this checkpoint."""
+
+
+def _done(_: None) -> None:
+    """What was known of the frames is written."""

@@ -7,6 +7,7 @@ checkpoint take its place by its name, with its environments as they were or wit
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -62,6 +63,8 @@ class Continuity:
         self._returning = ReturningClients()
         self._gathering: Gathering | None = None
         self._num_gatherings = 0
+        self._oldest_of_rest = 1
+        """Number of the first snapshots of this rest; all since then show the same moment."""
         self._owing: dict[Peer, int] = {}
         """Who was asked for a snapshot and has not answered, and for which."""
 
@@ -78,14 +81,14 @@ class Continuity:
         self._num_gatherings += 1
         able = [p for p in self._roll.by_member.values() if p.name in saved and _can_snapshot(p)]
         asked = [peer for peer in able if peer not in self._owing]
+        late = [peer for peer in able if self._owing.get(peer, math.inf) < self._oldest_of_rest]
         self._gathering = Gathering(
-            number=self._num_gatherings,
             state=state,
             versions=episodes.versions(),
             clients={member.name: self._saved_client(member.name) for member in state.members},
-            waiting=dict.fromkeys(asked),
+            waiting=dict.fromkeys(peer for peer in able if peer not in late),
             deadline=self._clock() + wait_s,
-            failures={p.name: "it still owes the last one" for p in able if p in self._owing},
+            failures={peer.name: "it still owes the last one" for peer in late},
         )
         for peer in asked:
             self._owing[peer] = self._num_gatherings
@@ -114,7 +117,7 @@ class Continuity:
         """Take a snapshot, unless the run has gone on without it."""
         self._owing.pop(peer, None)
         gathering = self._gathering
-        if gathering is not None and snapshotted.number == gathering.number:
+        if gathering is not None and snapshotted.number >= self._oldest_of_rest:
             gathering.received(peer, snapshotted.states, snapshotted.failure)
 
     def give_up(self) -> None:
@@ -124,6 +127,7 @@ class Continuity:
 
     def stop_gathering(self) -> None:
         """The rest is over."""
+        self._oldest_of_rest = self._num_gatherings + 1
         self._gathering = None
 
     def left(self, peer: Peer) -> None:

@@ -18,7 +18,6 @@ from royale_server.scheduler import SchedulerState
 class Gathering:
     """Who was asked, and who has answered what."""
 
-    number: int
     state: SchedulerState
     """The scheduler's, at the rest point."""
     versions: Mapping[str, npt.NDArray[np.int64]]
@@ -37,8 +36,10 @@ class Gathering:
         return not self.waiting
 
     def received(self, peer: Peer, states: States, failure: str | None) -> None:
-        """A client has answered."""
-        self.waiting.pop(peer, None)
+        """A client has answered; one that nobody waits for any more is not listened to."""
+        if peer not in self.waiting:
+            return
+        del self.waiting[peer]
         if failure is None:
             self.clients[peer.name] = replace(self.clients[peer.name], states=states)
         else:

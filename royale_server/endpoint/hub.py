@@ -268,6 +268,11 @@ class Hub:
         self._explainer.is_paused = True
         self.rest()
 
+    def saved(self) -> None:
+        """Go on after a rest for a checkpoint, unless the run is paused."""
+        if not self._explainer.is_paused:
+            self.resume()
+
     def resume(self) -> None:
         """Go on after a rest, reached or not."""
         self._explainer.is_paused = False

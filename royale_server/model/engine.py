@@ -108,7 +108,7 @@ class Engine:
         """Infer one batch and keep its learner rows in their cells."""
         crash_points.reach("collect")
         started = time.perf_counter()
-        self._apply(batch.effects)
+        self.apply(batch.effects)
         noise = self._noise(batch.items)
         index = contiguous(batch.cells)
         if len(batch.cells):
@@ -144,7 +144,7 @@ class Engine:
             LearnAborted: If ``should_abort`` said so; weights are as before the step.
         """
         started = time.perf_counter()
-        self._apply(command.effects)
+        self.apply(command.effects)
         self._compute_values()
         learner = self.learner
         step_before = learner.global_step
@@ -176,7 +176,7 @@ class Engine:
             cells: All complete cells, ascending. Shape ``(M,)``.
             effects: What is still to be written to them.
         """
-        self._apply(effects)
+        self.apply(effects)
         learner = self.learner
         frames = self.storage.copy_frames(cells) | self._unvalued_frames(cells)
         return Snapshot(
@@ -263,7 +263,8 @@ class Engine:
 
     # --- effects ------------------------------------------------------------------------
 
-    def _apply(self, effects: Sequence[Effect]) -> None:
+    def apply(self, effects: Sequence[Effect]) -> None:
+        """Write to the frames what is known by now; a job of its own where nothing else is due."""
         for effect in effects:
             match effect:
                 case Record():

@@ -309,9 +309,8 @@ class Scheduler:
             return
         self._end(member)
         if self.config.deterministic and member.role is Role.TRAIN:
-            self._commands.append(
-                EndRun(f"client {member.name} left a deterministic run, which needs every client")
-            )
+            text = f"client {member.name} left a deterministic run, which needs every client"
+            self._end_run(text, now)
 
     def inferred(self, now: float) -> None:
         """The batch in flight is answered: its groups' turns begin."""
@@ -659,10 +658,10 @@ class Scheduler:
             feedback_left_s = self._feedback_left_s(member, now)
             if first_step_left_s <= 0:
                 text = f"no first step from every group within {first_s:g} s"
-                self._end_for_timeout(member, text, "--first-step-timeout")
+                self._end_for_timeout(member, text, "--first-step-timeout", now)
             elif feedback_left_s <= 0:
                 text = f"no answer to an action within {feedback_s:g} s"
-                self._end_for_timeout(member, text, "--feedback-wait-timeout")
+                self._end_for_timeout(member, text, "--feedback-wait-timeout", now)
             else:
                 self._expire_in(min(first_step_left_s, feedback_left_s), now)
 
@@ -681,14 +680,20 @@ class Scheduler:
     def _expire_in(self, delay_s: float, now: float) -> None:
         self._next_expiry = min(self._next_expiry, now + delay_s)
 
-    def _end_for_timeout(self, member: Member, what: str, flag: str) -> None:
+    def _end_for_timeout(self, member: Member, what: str, flag: str, now: float) -> None:
         self._end(member)
         remedy = f"if the environment needs longer for a step, raise {flag} on the server"
         self._commands.append(
             EndSession(member, "timeout", f"client {member.name}: {what}; {remedy}")
         )
         if self.config.deterministic and member.role is Role.TRAIN:
-            self._commands.append(EndRun(f"client {member.name} was lost: {what}"))
+            self._end_run(f"client {member.name} was lost: {what}", now)
+
+    def _end_run(self, text: str, now: float) -> None:
+        """Nothing is dispatched any more: what is complete by now goes into the last checkpoint."""
+        self._commands.append(EndRun(text))
+        if self._rest_since is None:
+            self._rest_since = now
 
     def _end(self, member: Member) -> None:
         member.ended = True

@@ -16,6 +16,7 @@ from royale_server.scheduler import (
     Bootstrap,
     Discard,
     Dispatch,
+    EndRun,
     EndSession,
     FrameLedger,
     Group,
@@ -196,6 +197,51 @@ def test_the_parked_request_of_a_session_that_cannot_be_saved_serves_as_bootstra
         assert [member.name for member in desk.scheduler.state().members] == ["b"]
 
     assert_needed(check, monkeypatch, (Scheduler, "_bootstrap_unsaved", nothing))
+
+
+def test_what_is_complete_when_a_deterministic_run_loses_a_client_is_saved_and_not_learnt_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lost client owes the last frame that the learn step waits for."""
+
+    def check() -> None:
+        desk = Desk(target=1, **DETERMINISTIC)
+        a, b = desk.enter("a", 1), desk.enter("b", 1)
+        desk.send(a.groups[0])
+        desk.leave(b)
+        assert len(desk.commands(EndRun)) == 1
+        assert desk.learns == []
+        assert len(desk.commands(Rested)) == 1
+        assert desk.scheduler.state().books.cells.tolist() == [0]
+
+    def goes_on(self: Scheduler, text: str, _now: float) -> None:
+        self._commands.append(EndRun(text))
+
+    assert_needed(check, monkeypatch, (Scheduler, "_end_run", goes_on))
+
+
+def test_a_rest_asked_for_at_rest_is_announced_with_what_has_happened_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def check() -> None:
+        desk = Desk(**DYNAMIC)
+        a, b = desk.join("a", 1), desk.join("b", 1)
+        for group in (*a.groups, *b.groups):
+            desk.send(group)
+        desk.rest()
+        for group in (*a.groups, *b.groups):
+            desk.send(group)
+        desk.leave(b)
+        assert len(desk.commands(Rested)) == 1
+        desk.rest()
+        again = desk.commands(Rested)[1:]
+        assert [[type(e) for e in rested.effects] for rested in again] == [[Bootstrap]]
+
+    def once(self: Scheduler, now: float) -> None:
+        if self._rest_since is None:
+            self._rest_since = now
+
+    assert_needed(check, monkeypatch, (Scheduler, "rest", once))
 
 
 # --- who is awaited --------------------------------------------------------------------------

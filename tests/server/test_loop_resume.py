@@ -596,6 +596,39 @@ def test_a_snapshot_of_a_rest_that_is_over_is_not_taken_for_one_of_the_next() ->
     assert states == {"a": (), "b": ()}
 
 
+def test_a_rest_asked_for_again_waits_for_the_snapshot_that_is_under_way() -> None:
+    """Paused, then stopped: environments at rest are the same, whichever rest they are asked in."""
+    world = ResumableWorld(20)
+    client = world.join("a", (2,), behaviour={"answers_snapshots": False})
+    world.play_frames(7)
+    world.hub.pause()
+    world.settle()
+    world.hub.rest()
+    world.settle()
+    assert client.heard == ["snapshot"]
+    assert len(world.listener.rests) == 2
+    client.send_raw(client.session.snapshotted(1, (b"state",)))
+    (sessions,) = world.listener.sessions
+    assert sessions.clients["a"].states[0].tobytes() == b"state"
+    assert world.events("no_snapshot") == []
+
+
+def test_a_checkpoint_does_not_end_a_pause() -> None:
+    world = ResumableWorld(20)
+    client = world.join("a", (2,))
+    world.play_frames(7)
+    world.hub.pause()
+    world.settle()
+    world.hub.saved()
+    stored = world.hub.scheduler.ledger.stored_total
+    world.settle()
+    assert world.hub.scheduler.ledger.stored_total == stored
+    world.wait(6.0)
+    assert client.busies()[-1].phase == "pause"
+    world.hub.resume()
+    world.play_frames(stored + 5)
+
+
 def test_a_client_that_leaves_while_snapshots_are_gathered_holds_nothing_up() -> None:
     world = ResumableWorld(20)
     leaver = world.join("a", (2,), behaviour={"answers_snapshots": False})
