@@ -15,8 +15,9 @@ MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".js", ".html", ".json"}
 
 # Spelled as patterns, so that this file does not contain what it forbids.
-PICKLE_MODULES = r"\b(import|from) (c?pickle|dill|cloudpickle|marshal|shelve|joblib)\b"
+PICKLE_MODULES = r"\b(import|from) (_?c?pickle|dill|cloudpickle|marshal|shelve|joblib)\b"
 UNSAFE_LOADING = r"\bpickle\.loads?\(|\btorch\.load\(|\ballow_pickle\s*=\s*True"
+PICKLE_WRITING = r"\btorch\.(save|serialization)\b|\bnp\.save\(|\.to_pickle\("
 
 # Distributions whose import name differs from their own.
 IMPORT_NAMES = {"ale-py": "ale_py", "opencv-python-headless": "cv2"}
@@ -77,9 +78,14 @@ def test_nothing_but_tests_knows_pickle():
     assert files_with(PICKLE_MODULES, files) == []
 
 
+def test_no_module_writes_what_only_a_pickle_could_hold():
+    assert files_with(PICKLE_WRITING, MODULES) == []
+
+
 @pytest.mark.parametrize(
     ("pattern", "line"),
     [
+        (PICKLE_WRITING, "    torch" + ".save(state, path)"),
         (PICKLE_MODULES, "import " + "pickle"),
         (PICKLE_MODULES, "    from " + "pickle import loads"),
         (UNSAFE_LOADING, "model = torch" + ".load(path)"),
