@@ -42,8 +42,8 @@ class KillPlan:
 
     @property
     def middle(self) -> int:
-        """An iteration behind the first checkpoint that none follows at once."""
-        return self.save_every + 1 + self.save_every // 2
+        """An iteration between two checkpoints, by which the first is certainly on disk."""
+        return 2 * self.save_every + 1 + self.save_every // 2
 
     def iteration(self, rows: Mapping[int, Row]) -> int | None:
         """The iteration in which the kill is expected, as far as it can be told.
@@ -52,7 +52,7 @@ class KillPlan:
             rows: Rows so far of the run that is not killed.
         """
         if self.by != "point" or (self.count is None and self._is_repeated):
-            return 2 * self.save_every if self.by == "random" else self.middle
+            return 3 * self.save_every if self.by == "random" else self.middle
         if self.point in PER_BATCH:
             return self._iteration_of_batch(rows)
         times = self.count or 2

@@ -72,6 +72,11 @@ def carry_out(check: Check, say: Callable[[str], None]) -> Verdict:
     with closing(new_run("b")) as b:
         _kill(b, check, a_rows, say)
         killed_after = max(b.rows(), default=0)
+        if not _has_checkpoint(b):
+            raise CheckFailedError(
+                f"b: was killed in iteration {killed_after + 1}, before its first checkpoint was "
+                "on disk; write --kill-at with a larger count"
+            )
         if killed_after + check.iterations > last:
             raise CheckFailedError(
                 f"b: was killed in iteration {killed_after + 1}, later than expected, and a has "
