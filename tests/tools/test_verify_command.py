@@ -1,0 +1,89 @@
+"""``royale verify-resume``: commands it refuses, words it decides itself, and one check through."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from royale_server.tools.main import main
+from royale_server.tools.verified_run import client_words
+from royale_server.tools.verify_words import own_words
+
+ROOT = Path(__file__).parents[2]
+PAIR = ("mlp-policy", "default", "ppo", "default")
+INLINE = (*PAIR, "--inline", "CartPole-v1")
+
+
+def test_what_the_check_decides_is_left_out_and_told():
+    own = own_words(
+        [
+            *PAIR,
+            *("--seed", "3", "--exp-name", "x", "--resume", "--port=9000"),
+            *("--until-timesteps", "100", "--track.enabled", "--track.project", "p"),
+        ],
+        save_every=3,
+    )
+    assert own.words == (*PAIR, "--seed", "3", "--save-every", "3")
+    assert own.dropped == (
+        *("--exp-name x", "--resume", "--port=9000", "--until-timesteps 100"),
+        *("--track.enabled", "--track.project p"),
+    )
+
+
+def test_a_save_interval_of_ones_own_stays():
+    assert own_words([*PAIR, "--save_every=5"], save_every=3).words == (*PAIR, "--save_every=5")
+
+
+def test_the_address_goes_where_the_client_wants_it_or_to_the_end():
+    assert client_words("run '{url}' --x 'a b'", "ws://h:1") == ["run", "ws://h:1", "--x", "a b"]
+    assert client_words("run env", "ws://h:1") == ["run", "env", "--server-url", "ws://h:1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "words are missing"),
+        (["--", *PAIR], "needed once for each client"),
+        (["--client-command", "c", "--", *INLINE], "--inline has no clients"),
+        (["--client-command", "a", "--client-command", "b", "--", *PAIR], "--deterministic is"),
+        (["--client-command", "'", "--", *PAIR], "No closing quotation"),
+        (["--kill-at", "lern", "--", *INLINE], "'lern' is no crash point"),
+        (["--kill-seed", "1", "--", *INLINE], "--kill-seed: only together with"),
+        (["--iterations", "0", "--", *INLINE], "must be above 0"),
+        (["--", *INLINE, "--sed", "3"], "--sed"),
+        (["--keep", str(ROOT), "--", *INLINE], "exists"),
+    ],
+)
+def test_a_wrong_command_is_refused_before_anything_starts(capsys, words, told):
+    assert main(["verify-resume", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_words_after_the_separator_are_for_this_subcommand_alone(capsys):
+    assert main(["checkpoints", "latest", "--", "x"]) == 2
+    assert "nothing is expected after --" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(300)  # three interpreters that import torch, one after the other
+def test_a_killed_and_resumed_run_is_found_the_same(tmp_path):
+    checked = subprocess.run(
+        [
+            *(sys.executable, "-m", "royale_server.tools", "verify-resume"),
+            *("--kill-at", "row", "--iterations", "2", "--keep", tmp_path / "kept", "--", *INLINE),
+            *("--inline-num-envs", "4", "--algo.frames-per-iteration", "64"),
+            *("--algo.num-epochs", "1", "--save-every", "2"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "b: is killed at row:6" in checked.stdout
+    assert "the same to the last bit" in checked.stdout
+    assert len(list((tmp_path / "kept" / "runs").glob("*/*/*/metrics.jsonl"))) == 2
