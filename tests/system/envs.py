@@ -40,6 +40,21 @@ class Slow(gymnasium.Env[Any, Any]):
         return np.full(4, self._steps / EPISODE_LENGTH, np.float32)
 
 
+class Sulky(Slow):
+    """Counts its steps, and says where it stands when it likes to."""
+
+    def __init__(self, sulks_s: float = 0.0) -> None:
+        super().__init__()
+        self._sulks_s = sulks_s
+
+    def snapshot_state(self) -> dict[str, Any]:
+        time.sleep(self._sulks_s)
+        return {"steps": self._steps}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self._steps = state["steps"]
+
+
 class Spoken(gymnasium.Env[Any, Any]):
     """Says something. No policy of ours reads."""
 
@@ -55,4 +70,5 @@ class Spoken(gymnasium.Env[Any, Any]):
 
 
 gymnasium.register("Slow-v0", Slow)
+gymnasium.register("Sulky-v0", Sulky)
 gymnasium.register("Spoken-v0", Spoken)

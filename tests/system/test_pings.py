@@ -8,6 +8,7 @@ import time
 import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
+from royale_client.driver import EnvDriver
 from royale_client.envs.dummy import DummyConfig, make_driver
 from royale_client.hello import make_hello
 from royale_client.session import ClientSession, Welcomed
@@ -20,11 +21,10 @@ PAUSE_S = 0.005
 ONE_ITERATION = ("--algo.frames-per-iteration", 30, "--algo.total-timesteps", 30)
 
 
-def join_as_onlooker(connection: ClientConnection) -> None:
+def join_as_onlooker(connection: ClientConnection, driver: EnvDriver | None = None) -> None:
     """Be welcomed as an evaluation client that then says nothing: it may stay and ping."""
-    hello = make_hello(
-        [make_driver(DummyConfig(), 1)], client_name="onlooker", env_id="dummy-v1", role="eval"
-    )
+    drivers = [driver or make_driver(DummyConfig(), 1)]
+    hello = make_hello(drivers, client_name="onlooker", env_id="any", role="eval")
     session = ClientSession(hello)
     connection.send(session.start())
     (event,) = session.receive(connection.recv(PATIENCE_S))

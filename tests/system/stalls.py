@@ -1,0 +1,71 @@
+"""A plug-in that holds a server at a point of its work until a test lets it go on.
+
+``STALL_AT=infer:2`` holds it where it reaches ``infer`` for the second time (the points are those
+of ``royale_server.crash_points``), says so, and goes on when the file that GATE names exists.
+Also offers the tracker ``dead``, which never finishes anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from royale_server import crash_points
+from royale_server.monitoring import trackers
+from royale_server.monitoring.trackers import TrackedRun
+from royale_server.registry import Registry
+
+POLL_S = 0.01
+logger = logging.getLogger("royale_server.stalls")
+
+
+class Stall:
+    """Stands in for ``crash_points.reach``."""
+
+    def __init__(self, where: str, gate: Path) -> None:
+        self._plan = crash_points.parse(where)
+        self._gate = gate
+        self._lock = threading.Lock()
+
+    def __call__(self, name: str, last_act: Callable[[], object] | None = None) -> None:
+        del last_act  # half a row, for a process that dies
+        with self._lock:
+            if name != self._plan.name:
+                return
+            self._plan.left -= 1
+            is_here = self._plan.left == 0
+        if not is_here:
+            return
+        logger.warning("held at %s", name)
+        while not self._gate.exists():
+            threading.Event().wait(POLL_S)
+
+
+class Dead:
+    """A tracker whose service has gone: every call waits for ever."""
+
+    name = "dead"
+
+    def __init__(self, **_options: Any) -> None:
+        self._never = threading.Event()
+
+    def start(self, run: TrackedRun) -> None:
+        del run
+
+    def log(self, row: Mapping[str, float], step: int) -> None:
+        del row, step
+        self._never.wait()
+
+    def finish(self) -> None:
+        self._never.wait()
+
+
+def register(_registry: Registry) -> None:
+    """Offer the tracker, and hold the server if it is to be held."""
+    trackers.BUILT_IN["dead"] = f"{__name__}:Dead"
+    if "STALL_AT" in os.environ:
+        crash_points.reach = Stall(os.environ["STALL_AT"], Path(os.environ["GATE"]))
