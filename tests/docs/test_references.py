@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator
 
 import pytest
 
+from royale_server.tools.main import main
 from tests.docs import reference_pages
 from tests.docs.pages import PAGES, ROOT, fences, heading_anchors, without_fences
 
@@ -83,7 +86,19 @@ def known_flags() -> set[str]:
     listed = set(re.findall(r"^\| `(--[^`]+)`", generated, re.M))
     switched_off = {re.sub(r"(--(?:\w+\.)?)(.+)", r"\1no-\2", flag) for flag in listed}
     of_examples = {"--policy.init-scale"}
-    return listed | switched_off | of_examples | FLAGS_OF_OTHERS | {"--help", "--version"}
+    of_tool = flags_of_tool()
+    return listed | switched_off | of_tool | of_examples | FLAGS_OF_OTHERS
+
+
+def flags_of_tool() -> set[str]:
+    """Return the flags of every subcommand of ``royale``, and of the command itself."""
+    helps = [["--help"], ["checkpoints", "--help"], ["verify-resume", "--help"]]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        for words in helps:
+            assert main(words) == 0
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown.getvalue(), re.M)
+    return {*options, "--help"}
 
 
 def test_troubleshooting_quotes_messages_that_the_code_has():

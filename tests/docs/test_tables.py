@@ -9,6 +9,7 @@ import pytest
 
 from royale_client import leaving
 from royale_client.wire.errors import FAULT_CODES
+from royale_server import crash_points
 from royale_server.exit_codes import EXIT_CODE_MEANINGS
 from royale_server.monitoring import console_text
 from royale_server.scheduler import Discard
@@ -56,6 +57,12 @@ def test_named_kinds_of_events_exist():
     source = "".join(p.read_text("utf-8") for p in Path(ROOT / "royale_server").rglob("*.py"))
     assert len(kinds) > 5
     assert [kind for kind in kinds if f'"{kind}"' not in source] == []
+
+
+def test_crash_points_are_those_of_the_code():
+    page = (ROOT / "docs" / "tools.md").read_text("utf-8")
+    told = {point.strip("`"): meaning for point, meaning in rows(page, "point | what has happened")}
+    assert told == dict(crash_points.POINTS)
 
 
 OWED = console_text.Owed(client="left", group=0, is_first=False, for_s=5.0)
