@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -87,3 +90,38 @@ def test_a_killed_and_resumed_run_is_found_the_same(tmp_path):
     assert "b: is killed at row:6" in checked.stdout
     assert "the same to the last bit" in checked.stdout
     assert len(list((tmp_path / "kept" / "runs").glob("*/*/*/metrics.jsonl"))) == 2
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything_that_was_started(tmp_path, number):
+    started = tmp_path / "started"
+    client = f"{sys.executable} -c 'import sys,time; open(sys.argv[1], \"w\"); time.sleep(600)'"
+    folder = tmp_path / "kept"
+    check = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "royale_server.tools", "verify-resume", "--keep", folder),
+            *("--client-command", f"{client} {started} {{url}}", "--", *PAIR),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while not started.exists():  # a server listens, and a client runs
+        assert check.poll() is None
+        time.sleep(0.05)
+    check.send_signal(number)
+    assert check.wait(60) == 130
+    check.stdout.close()
+    assert running_with(str(tmp_path)) == []
+
+
+def running_with(text):
+    """Command lines of running processes that hold ``text``."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            found += [words] if text in words else []
+    return found
