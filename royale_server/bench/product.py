@@ -89,13 +89,17 @@ class Product:
         words += ["--min-clients", str(self.clients * self.procs)]
         server = stage.start(words, "server")
         stage.wait_for(lambda: bool(_text(file)), server, "it listened")
-        for number in range(self.clients):
-            stage.start(self._client_words(number, _text(file)), f"client-{number}")
+        self.start_clients(stage, f"ws://{_text(file)}")
         return server
 
-    def _client_words(self, number: int, address: str) -> list[str]:
+    def start_clients(self, stage: Stage, url: str) -> None:
+        """Start the client commands."""
+        for number in range(self.clients):
+            stage.start(self._client_words(number, url), f"client-{number}")
+
+    def _client_words(self, number: int, url: str) -> list[str]:
         words = [sys.executable, "-m", "royale_client", *self.client]
-        words += ["--num-envs", str(self.envs), "--server-url", f"ws://{address}"]
+        words += ["--num-envs", str(self.envs), "--server-url", url]
         words += ["--client-name", f"client-{number}"]
         return words if self.procs == 1 else [*words, "--num-procs", str(self.procs)]
 

@@ -10,35 +10,54 @@ CHUNKS_PER_S = 50
 """How often the clock is looked at: rarely enough to cost nothing."""
 
 
-def rate(step: Callable[[], int], seconds: float, warm_up_s: float = WARM_UP_S) -> float:
-    """Return how much a repeated step gets done per second.
+def rate(step: Callable[[], int], seconds: float) -> float:
+    """Return how much a repeated step gets done per second on the wall.
+
+    Args:
+        step: Does a piece of work and returns its amount.
+        seconds: Length of the window.
+    """
+    _, steps, elapsed = _repeat(step, WARM_UP_S, 1, time.perf_counter)
+    amount, _, elapsed = _repeat(step, seconds, _chunk(steps, elapsed), time.perf_counter)
+    return amount / elapsed
+
+
+def microseconds(step: Callable[[], int], seconds: float, warm_up_s: float = 0.3) -> float:
+    """Return what a unit of work costs, in microseconds of this process's processor time.
+
+    Unlike time on the wall it does not count what other processes take from this one.
 
     Args:
         step: Does a piece of work and returns its amount.
         seconds: Length of the window.
         warm_up_s: How long to run before it.
     """
-    per_chunk = _repeat(step, warm_up_s, 1)[1]
-    chunk = max(1, int(per_chunk / max(warm_up_s, 1e-9) / CHUNKS_PER_S))
-    amount, _, elapsed = _repeat(step, seconds, chunk)
-    return amount / elapsed
+    _, steps, elapsed = _repeat(step, warm_up_s, 1, time.process_time)
+    amount, _, elapsed = _repeat(step, seconds, _chunk(steps, elapsed), time.process_time)
+    return 1e6 * elapsed / amount
 
 
-def microseconds(step: Callable[[], object], seconds: float, warm_up_s: float = 0.3) -> float:
-    """Return what one call costs, in microseconds."""
+def microseconds_a_call(call: Callable[[], object], seconds: float) -> float:
+    """Return what one call costs; see `microseconds`."""
 
     def counted() -> int:
-        step()
+        call()
         return 1
 
-    return 1e6 / rate(counted, seconds, warm_up_s)
+    return microseconds(counted, seconds)
 
 
-def _repeat(step: Callable[[], int], seconds: float, chunk: int) -> tuple[int, int, float]:
+def _chunk(steps: int, elapsed_s: float) -> int:
+    return max(1, int(steps / elapsed_s / CHUNKS_PER_S))
+
+
+def _repeat(
+    step: Callable[[], int], seconds: float, chunk: int, clock: Callable[[], float]
+) -> tuple[int, int, float]:
     """Repeat for a while; return the amount, the number of steps and the time taken."""
-    started = time.perf_counter()
+    started = clock()
     amount = steps = 0
-    while (elapsed := time.perf_counter() - started) < seconds or not steps:
+    while (elapsed := clock() - started) < seconds or not steps:
         for _ in range(chunk):
             amount += step()
         steps += chunk
