@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithms.base import Learner, LearnerState, Policy
-from algorithms.errors import LearnAborted
+from algorithms.errors import LearnAborted, RestoreError
 from algorithms.noise import Noise
 from algorithms.storage import RolloutStorage, contiguous
 from royale_client.wire.messages import Step
@@ -203,10 +203,17 @@ class Engine:
             frames: What `snapshot` copied; empty leaves everything as it is.
 
         Raises:
-            RestoreError: If they are not of these spaces and this policy.
+            RestoreError: If they are not of these spaces and this policy, or too many.
         """
         if not frames:
             return
+        count, room = len(frames["slots"]), self.storage.capacity
+        if count > room:
+            raise RestoreError(
+                "the stored frames",
+                other=[f"there are {count} of them, and room for {room}"],
+                remedy="resume with the --max-slots of the attempt before",
+            )
         self.storage.load_frames({n: a for n, a in frames.items() if not n.startswith(UNVALUED)})
         if UNVALUED_CELLS in frames:
             leaves = tuple(frames[f"{UNVALUED}{j}"] for j in range(len(self.storage.observations)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from algorithms.errors import RestoreError
 from royale_client.wire.snapshots import RESTART
 from royale_client.wire.spaces import (
     BoxSpec,
@@ -174,6 +175,13 @@ def test_final_observations_that_wait_to_be_valued_survive(tmp_path: Path) -> No
     whole = whole_run(ONE, 1, target=30)
     assert second.lessons[0].advantages == whole.lessons[0].advantages
     assert all(second.lessons[0].usable)
+
+
+def test_frames_that_have_no_room_any_more_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    saved = one_saved(tmp_path)
+    many = {name: np.repeat(rows, 100, axis=0) for name, rows in saved.frames.items()}
+    with pytest.raises(RestoreError, match="--max-slots"):
+        ResumableWorld(20, resumed=replace(saved, frames=many))
 
 
 # --- what a client is told -------------------------------------------------------------------
