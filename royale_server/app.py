@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from algorithms.base import LearnerState
+from checkpoints import CheckpointContents
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.limits import Limits
 from royale_server.config import ServerConfig
@@ -23,7 +24,13 @@ from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.websocket_server import WebSocketServer, write_address
 from royale_server.exit_codes import ExitCode
-from royale_server.model.build import Components, choose_device, preload
+from royale_server.model.build import (
+    Components,
+    check_resume,
+    check_warm_start,
+    choose_device,
+    preload,
+)
 from royale_server.model.worker import ModelThread, ModelWorker
 from royale_server.monitoring.console import Console
 from royale_server.monitoring.logging_setup import copied_to
@@ -32,7 +39,7 @@ from royale_server.registry import AlgorithmEntry, PolicyEntry
 from royale_server.run.attempt import Attempt, open_attempt
 from royale_server.run.control import ControlFile, ControlThread
 from royale_server.run.output import WriteFailure
-from royale_server.saved_run import from_contents, learner_state
+from royale_server.saved_run import from_contents, learner_state, spaces_of
 from royale_server.stop_signals import handle_stop_signals
 from royale_server.trainer import Start, Trainer
 
@@ -78,9 +85,10 @@ def run(
         policy=policy_entry.load_implementation(), learner=algo_entry.load_implementation()
     )
     choose_device(config.device)
-    warm_start = _warm_start(config)
+    warm_start = _warm_start(config, components)
+    check_changed = partial(_check_changed, config, components)
     with (
-        open_attempt(config, _report_write_failure) as attempt,
+        open_attempt(config, _report_write_failure, check_changed) as attempt,
         copied_to(attempt.log_file),
     ):
         start = Start(
@@ -270,10 +278,20 @@ def _report_write_failure(failure: WriteFailure) -> None:
     )
 
 
-def _warm_start(config: ServerConfig) -> LearnerState | None:
+def _check_changed(
+    config: ServerConfig, components: Components, contents: CheckpointContents
+) -> None:
+    """A run that may change must still be able to load its weights."""
+    check_resume(config, components, spaces_of(contents), learner_state(contents))
+
+
+def _warm_start(config: ServerConfig, components: Components) -> LearnerState | None:
     path = getattr(config.algo, "policy_checkpoint_path", None)
     if path is None or config.resume:
         return None
     from checkpoints import load
 
-    return learner_state(load(path))
+    contents = load(path)
+    state = learner_state(contents)
+    check_warm_start(config, components, spaces_of(contents), state)
+    return state

@@ -159,6 +159,11 @@ def learner_state(contents: CheckpointContents) -> LearnerState:
     )
 
 
+def spaces_of(contents: CheckpointContents) -> Spaces:
+    """Read the spaces of a checkpoint, whichever run wrote it."""
+    return _spaces_from_data(contents.documents[STATE]["spaces"])
+
+
 # --- sessions -----------------------------------------------------------------------------
 
 

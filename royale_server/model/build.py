@@ -116,6 +116,54 @@ def build(
     )
 
 
+def check_resume(
+    config: ServerConfig, components: Components, spaces: Spaces, state: LearnerState
+) -> None:
+    """See whether a run's learner still fits its settings, before anything is touched.
+
+    Args:
+        config: Settings of the run, changed since.
+        components: Classes of the policy and the algorithm.
+        spaces: Spaces of the run.
+        state: Its learner.
+
+    Raises:
+        RestoreError: If it does not, naming every tensor.
+    """
+    learner = _trial_learner(config, components, spaces)
+    if learner is not None:
+        learner.load_state(state, RESTORE_ALL)
+
+
+def check_warm_start(
+    config: ServerConfig, components: Components, spaces: Spaces, state: LearnerState
+) -> None:
+    """See whether another run's learner fits these settings, as far as can be told by now.
+
+    Args:
+        config: Settings of the run that is to begin.
+        components: Classes of the policy and the algorithm.
+        spaces: Spaces of the other run; clients may still bring other ones.
+        state: Its learner.
+
+    Raises:
+        RestoreError: If it does not, naming every tensor.
+        ConfigError: If its counters leave nothing to do.
+    """
+    learner = _trial_learner(config, components, spaces)
+    if learner is not None:
+        _take_over(learner, state, config.algo.restore)
+
+
+def _trial_learner(config: ServerConfig, components: Components, spaces: Spaces) -> Learner | None:
+    """A learner to try things on; None where the policy is for other spaces than these."""
+    try:
+        policy = components.policy(config.policy, spaces)
+    except ConfigError:
+        return None
+    return components.learner(config.algo, policy, seed=config.seed)
+
+
 def _warn_beyond_horizon(config: ServerConfig) -> None:
     until = config.until_timesteps
     if until is not None and until > config.algo.schedule_frames:

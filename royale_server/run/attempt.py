@@ -139,13 +139,16 @@ class Attempt:
 
 @contextlib.contextmanager
 def open_attempt(
-    config: ServerConfig, on_write_failure: Callable[[WriteFailure], None]
+    config: ServerConfig,
+    on_write_failure: Callable[[WriteFailure], None],
+    check_changed: Callable[[CheckpointContents], None] = lambda _: None,
 ) -> Iterator[Attempt]:
     """Plan, compare, load, create, and at the end give the directory back.
 
     Args:
         config: Settings of the server.
         on_write_failure: Called, on the writer's thread, when the disk begins to refuse lines.
+        check_changed: Raises if the checkpoint does not fit a run that was allowed to change.
 
     Raises:
         RunExistsError: If the run exists and neither resume nor overwrite was asked for.
@@ -156,7 +159,7 @@ def open_attempt(
         ConfigError: If the disk refuses; the start is undone.
     """
     with _disk_errors_as_refusals(config.checkpoint_base_dir):
-        directory, attempt = _opened(config, on_write_failure)
+        directory, attempt = _opened(config, on_write_failure, check_changed)
     writer = attempt.writer
     try:
         yield attempt
@@ -173,7 +176,9 @@ def open_attempt(
 
 
 def _opened(
-    config: ServerConfig, on_write_failure: Callable[[WriteFailure], None]
+    config: ServerConfig,
+    on_write_failure: Callable[[WriteFailure], None],
+    check_changed: Callable[[CheckpointContents], None],
 ) -> tuple[RunDirectory, Attempt]:
     planned = _plan(config)
     if planned.checkpoint is not None:
@@ -181,6 +186,8 @@ def _opened(
         refuse_finished(config, planned.checkpoint, run_name=name, arguments=arguments)
     identity = _identity(config, planned)
     resumed = None if planned.checkpoint is None else load(planned.checkpoint)
+    if resumed is not None and identity.accepted:
+        check_changed(resumed)
     trackers = _trackers(config)
     document = to_document(config)
     directory = create(

@@ -106,21 +106,6 @@ def test_finished_run_goes_on_to_a_new_limit(processes: Processes, runs):
     assert [row["run/step"] for row in records.metrics(server.run)] == [64, 128, 192]
 
 
-def test_warm_start_takes_the_weights_and_counts_afresh(processes: Processes, finished):
-    # The source has used up its budget and, with it, its learning rate (case H18).
-    source_run = finished / "ppo" / "mlp-policy" / "run"
-    before = tree_digest(source_run)
-    source = source_run / str(records.steps(source_run)[-1])
-    flags = ("--algo.policy-checkpoint-path", source, "--algo.restore", "model")
-    server = processes.server(*SHORT, *flags)
-    client = processes.client(server, *CARTPOLE, "--num-envs", 4)
-    assert (server.wait(), client.wait()) == (0, 0)
-    rows = records.metrics(server.run)
-    assert [row["run/step"] for row in rows] == [64, 128]
-    assert rows[0]["ppo/learning_rate"] == records.metrics(source_run)[0]["ppo/learning_rate"]
-    assert tree_digest(source_run) == before
-
-
 def test_run_that_another_server_works_on_is_left_alone(processes: Processes, runs):
     server = processes.server(*SHORT, "--resume", "--until-timesteps", 10**9, runs=runs)
     client = processes.client(server, *CARTPOLE, "--num-envs", 4)
@@ -131,19 +116,6 @@ def test_run_that_another_server_works_on_is_left_alone(processes: Processes, ru
         second.wait_for(str(server.program.pid))
     server.interrupt()
     assert (server.wait(), client.wait()) == (0, 0)
-
-
-def test_warm_start_with_all_of_a_finished_run_is_refused_to_server_and_client(
-    processes: Processes, finished
-):
-    (step,) = records.steps(finished / "ppo" / "mlp-policy" / "run")
-    source = finished / "ppo" / "mlp-policy" / "run" / str(step)
-    server = processes.server(*SHORT, "--algo.policy-checkpoint-path", source)
-    client = processes.client(server, *CARTPOLE, "--num-envs", 4)
-    assert server.wait() == 2
-    server.wait_for("already meets the budget")
-    assert client.wait() == 2
-    assert list(server.runs.rglob("run.json")) == []
 
 
 @pytest.mark.parametrize(
