@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from checkpoints import load
+from checkpoints import load, save
 from tests.run.runs import fingerprint
 from tests.system import records
 from tests.system.processes import Processes, Program, only_run
 
 FRAMES, SOURCE_ITERATIONS = 64, 4
 BUDGET = SOURCE_ITERATIONS * FRAMES
+LONG = 500_000
 INLINE = ("--inline", "CartPole-v1", "--inline-num-envs", 4, "--seed", 3, "--exp-name", "run")
 SIZES = ("--algo.frames-per-iteration", FRAMES, "--algo.num-epochs", 1)
 NORMALISED = ("--policy.normalize-observations", "--algo.scale-rewards")
@@ -52,20 +55,34 @@ def last_model(run: Path) -> dict[str, torch.Tensor]:
     return model_of(run / str(records.steps(run)[-1]))
 
 
-def test_model_counts_afresh_and_lasts_for_its_own_budget(processes: Processes, source):
-    server = warm_start(
-        processes, source, "--algo.restore", "model", "--algo.total-timesteps", 2 * FRAMES
-    )
+@pytest.fixture(scope="module")
+def old_source(source: Path, tmp_path_factory) -> Path:
+    """A checkpoint at 500,000 of 500,000 frames: the source's, with counters of a longer life."""
+    contents = load(source)
+    state = contents.documents["state"]
+    learner = {**state["learner"], "global_step": LONG, "frames_learnt": LONG}
+    documents = {**contents.documents, "state": {**state, "learner": learner}}
+    folder = tmp_path_factory.mktemp("old")
+    return save(folder, replace(contents, step=LONG, documents=documents)).path
+
+
+def test_model_counts_afresh_and_lasts_for_its_own_budget(processes: Processes, old_source):
+    base = ("--inline", "CartPole-v1", "--inline-num-envs", 100, "--algo.num-epochs", 1)
+    limits = ("--algo.total-timesteps", 10_000, "--algo.frames-per-iteration", 5_000)
+    restore = ("--algo.restore", "model", *NORMALISED)
+    server = warm_start(processes, old_source, *restore, *limits, base=base)
     assert server.wait() == 0
     rows = records.metrics(processes.run)
-    assert [row["run/step"] for row in rows] == [FRAMES, 2 * FRAMES]
+    assert [row["run/step"] for row in rows] == [5_000, 10_000]
     assert [row["run/policy_version"] for row in rows] == [1, 2]
-    first = records.metrics(source.parent)[0]
-    assert rows[0]["ppo/learning_rate"] == first["ppo/learning_rate"]
+    # 0.001 at its start, in a straight line to 0 over the budget.
+    assert [row["ppo/learning_rate"] for row in rows] == [0.001, pytest.approx(0.0005)]
     # Normaliser statistics travel with the weights, with their counts.
     model = last_model(processes.run)
-    assert set(model[OBSERVATION_COUNT].tolist()) == {BUDGET + 2 * FRAMES}
-    assert model[RETURN_COUNT].item() > model_of(source)[RETURN_COUNT].item()
+    assert set(model[OBSERVATION_COUNT].tolist()) == {BUDGET + 10_000}
+    assert model[RETURN_COUNT].item() > model_of(old_source)[RETURN_COUNT].item()
+    config = json.loads((processes.run / "config.json").read_text(encoding="utf-8"))
+    assert config["algo"]["policy_checkpoint_path"] == str(old_source)
 
 
 def test_except_critic_takes_the_actor_bit_for_bit_and_a_fresh_critic(processes: Processes, source):
