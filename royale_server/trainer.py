@@ -306,6 +306,9 @@ class Trainer:
         """See `RestListener`."""
         if self._saver is not None:
             self._saver.rested(effects)
+        elif self._built is not None:
+            apply = partial(self._built.engine.apply, effects)
+            self._model.submit(apply, lambda _: None, self.failed)
 
     def gathered(self, sessions: Sessions) -> None:
         """See `RestListener`."""
@@ -345,6 +348,7 @@ class Trainer:
     def learn_due(self, command: Learn) -> None:
         """See `Listener`. A run that ends saves what it has learnt and learns no more."""
         if self._end is not None:
+            self._hub.learn_aborted()
             return
         assert self._built is not None
         self._is_learning = True

@@ -45,6 +45,8 @@ class Peer:
     """Its part in the scheduler, once welcomed."""
     remembered: Remembered | None = None
     """What a checkpoint knows of it, until its environments are restored."""
+    restoring_since: float = 0.0
+    """Since when it has been restoring them."""
     is_closed: bool = False
     busy_said_at: float = 0.0
     warn_again_at: float = 0.0

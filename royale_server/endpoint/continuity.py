@@ -203,6 +203,7 @@ class Continuity:
             self._begin_afresh(peer, scheduler, "they cannot be restored")
             return
         peer.remembered = remembered
+        peer.restoring_since = self._clock()
         self._roll.send(peer, partial(peer.session.restore, remembered.states_for(hello)))
 
     def restored(

@@ -309,6 +309,14 @@ class Hub:
             if now - peer.opened_at >= HELLO_TIMEOUT_S:
                 text = f"no hello within {HELLO_TIMEOUT_S:g} s; is this a royale client?"
                 self._fault(peer, "timeout", text)
+        limit_s = self._config.feedback_wait_timeout
+        for peer in [p for p in self._roll.peers if p.remembered is not None]:
+            if now - peer.restoring_since >= limit_s:
+                text = (
+                    f"its environments are not restored within {limit_s:g} s; if they need longer, "
+                    "raise --feedback-wait-timeout on the server"
+                )
+                self._fault(peer, "timeout", text)
         self.advance()
         for peer in self._roll.peers:
             peer.notes_left = NOTES_PER_TICK

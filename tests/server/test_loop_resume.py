@@ -477,6 +477,25 @@ def test_a_client_that_never_finishes_restoring_is_given_up_and_may_come_again(
     assert second.listener.stopped == []
 
 
+def test_a_deterministic_run_does_not_wait_for_ever_for_environments_to_be_restored(
+    tmp_path: Path,
+) -> None:
+    settings = {"deterministic": True, "min_clients": 2}
+    whole = whole_run(TWO_CLIENTS, 3, target=20, **settings)
+    _, saved = saved_after(13, tmp_path, TWO_CLIENTS, target=20, **settings)
+    second = ResumableWorld(20, resumed=saved, feedback_wait_timeout=30.0, **settings)
+    second.join("b", (1, 2))
+    hangs = second.join("a", (2,), behaviour={"answers_restores": False})
+    second.settle()
+    second.wait(31.0)
+    assert hangs.closed == "fault"
+    assert second.listener.stopped == []
+    second.clients.remove(hangs)
+    second.join("a", (2,))
+    second.play_lessons(3)
+    assert facts(second) == facts(whole)
+
+
 def test_who_waits_is_told_of_clients_that_are_not_back(tmp_path: Path) -> None:
     settings = {"deterministic": True, "min_clients": 2}
     _, saved = saved_after(13, tmp_path, TWO_CLIENTS, target=20, **settings)
