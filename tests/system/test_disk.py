@@ -127,6 +127,42 @@ def test_rows_cut_by_a_full_disk_are_written_again_whole(processes: Processes):
 
 
 @contextlib.contextmanager
+def small_disk(folder: Path, num_bytes: int) -> Iterator[None]:
+    """A disk of its own for a folder, in memory."""
+    options = ["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(folder)]
+    if subprocess.run(options, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.chaos
+def test_a_disk_that_really_fills_up_costs_the_run_nothing_once_there_is_room(
+    processes: Processes,
+):
+    runs = processes.directory / "runs"
+    runs.mkdir()
+    with small_disk(runs, 2 << 20):
+        ballast = runs / "ballast"
+        ballast.write_bytes(bytes(1 << 20))
+        server = start(processes)
+        server.wait_for("the checkpoint of step .* could not be written: .*No space left on device")
+        run = processes.run
+        before = records.steps(run)
+        done = server.count("iteration ")
+        server.wait_for("iteration ", times=done + 2)
+        ballast.unlink()
+        server.wait_for("saved the checkpoint", times=server.count("saved the checkpoint") + 1)
+        server.interrupt()
+        assert server.wait() == 0
+        assert_rows_are_complete(run)
+        assert records.steps(run)[: len(before)] == before
+        assert_resumes(processes, run)
+
+
+@contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[None]:
     """Let nobody make, change or remove anything in a folder; files that are open stay open."""
     if os.geteuid():
