@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-LIBRARIES = ("torch", "numpy", "gymnasium", "websockets", "uvloop", "msgpack", "stable-baselines3")
+LIBRARIES = ("torch", "numpy", "gymnasium", "websockets", "uvloop", "msgpack")
 
 
 def facts() -> dict[str, object]:
@@ -27,7 +27,10 @@ def as_text(known: dict[str, object]) -> str:
     """Write the facts in two lines."""
     versions = known["versions"]
     assert isinstance(versions, dict)
-    libraries = ", ".join(f"{name} {version or 'absent'}" for name, version in versions.items())
+    peers = known.get("peers", {})
+    assert isinstance(peers, dict)
+    everything = {**versions, **peers}
+    libraries = ", ".join(f"{name} {version or 'absent'}" for name, version in everything.items())
     load = known["load_before"]
     load_text = "unknown" if load is None else f"{load:.2f}"
     return (

@@ -79,13 +79,17 @@ def as_text(measured: Measured) -> str:
             if values:
                 numbers = (median(values), min(values), max(values))
                 figures.append((name, figure, *map(_number, numbers)))
-    parts = [f"{bench.name}: {bench.title}", columns(figures, left=(0, 1)).rstrip("\n")]
+    parts = [f"{bench.name}: {bench.title}"]
+    if samples:
+        parts.append(columns(figures, left=(0, 1)).rstrip("\n"))
     claims = found(samples, bench.claims)
     if claims:
         head = ("claim", "ratio of medians", "rounds", "bar", "aim", "")
         cells = [head, *map(_claim_cells, claims)]
         parts.append(columns(cells, left=(0, 2, 3, 5)).rstrip("\n"))
     parts.extend(f"left out: {line}" for line in measured.left_out)
+    if measured.problem is not None:
+        parts.append(f"NOT MEASURED: {measured.problem}")
     return "\n".join(parts) + "\n"
 
 
@@ -126,6 +130,7 @@ def _bench_document(measured: Measured) -> dict[str, Any]:
         "title": measured.bench.title,
         "duration_s": round(measured.duration_s, 1),
         "left_out": list(measured.left_out),
+        "problem": measured.problem,
         "contenders": [
             {"name": name, "rounds": rows, "medians": _medians(rows)}
             for name, rows in measured.samples.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from royale_server.bench.plan import Bench, Contender, Figures
 from royale_server.bench.stage import Stage
@@ -25,7 +25,9 @@ class Measured:
     samples: Samples
     left_out: tuple[str, ...] = ()
     """Contenders that could not take part, with the reason."""
-    duration_s: float = field(default=0.0)
+    problem: str | None = None
+    """Why it could not be carried out."""
+    duration_s: float = 0.0
 
 
 def measure(

@@ -47,7 +47,7 @@ class Stage:
         pythons: Interpreter of each peer that has one of its own.
     """
 
-    def __init__(self, folder: Path, pythons: Mapping[str, Path] | None = None) -> None:
+    def __init__(self, folder: Path, pythons: Mapping[str, str] | None = None) -> None:
         self._root = folder
         self._pythons = dict(pythons or {})
         self._children: list[Process] = []
@@ -67,14 +67,20 @@ class Stage:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End every process, the latest first."""
+        """End every process, the latest first; a second Ctrl-C does not keep it from that."""
+        interruption: KeyboardInterrupt | None = None
         while self._children:
-            self._children[-1].kill()
-            self._children.pop()
+            try:
+                self._children[-1].kill()
+                self._children.pop()
+            except KeyboardInterrupt as again:
+                interruption = again
+        if interruption is not None:
+            raise interruption
 
     def python_of(self, peer: str) -> str:
         """The interpreter that a peer is run with."""
-        return str(self._pythons.get(peer, sys.executable))
+        return self._pythons.get(peer, sys.executable)
 
     def start(
         self, words: Sequence[str], name: str, environment: Mapping[str, str] | None = None

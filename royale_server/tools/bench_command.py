@@ -9,16 +9,16 @@ import argparse
 import contextlib
 import json
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from royale_server.bench import machine, memory
+from royale_server.bench import machine, memory, peers
 from royale_server.bench.catalog import by_name
-from royale_server.bench.plan import Bench, Contender
+from royale_server.bench.peers import PEERS
+from royale_server.bench.plan import Bench, BenchError
 from royale_server.bench.results import FEWEST_ROUNDS, as_document, as_text, failures
 from royale_server.bench.rounds import Measured, measure
 from royale_server.bench.stage import Stage
@@ -26,14 +26,6 @@ from royale_server.tools.answers import ToolCode, ToolError
 
 ROUNDS = 5
 SECONDS = 6.0
-
-PEERS = {"sb3": "stable_baselines3", "rllib": "ray.rllib"}
-"""Libraries that may be compared with, and the module that shows that they are there."""
-INSTALL = {
-    "sb3": "pip install 'royale-rl[bench]'",
-    "rllib": "pip install 'ray[rllib]' in an environment of its own, since it pins an older "
-    "Gymnasium, and --peer-python rllib=PYTHON",
-}
 
 _DESCRIPTION = """\
 Measure Royale and what it is compared with in turn, each time in fresh processes, and print the
@@ -98,7 +90,9 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     benches, pythons = _chosen(arguments), _pythons(arguments.peer_python)
     if not memory.is_known():
         raise ToolError(ToolCode.USAGE, "measuring reads /proc, which only Linux has")
-    known = machine.facts()
+    wanted = PEERS.values() if arguments.peers else ()
+    versions = {p.name: peers.version(p, pythons.get(p.name, sys.executable)) for p in wanted}
+    known = {**machine.facts(), "peers": versions}
     sys.stdout.write(machine.as_text(known))
     if arguments.rounds < FEWEST_ROUNDS:
         _say(f"{arguments.rounds} rounds: too few to claim anything, {FEWEST_ROUNDS} are needed")
@@ -106,54 +100,42 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     with _interruptible(), tempfile.TemporaryDirectory(prefix="royale-bench-") as folder:
         stage = Stage(Path(folder), pythons)
         for bench in benches:
-            measured.append(_measured(bench, stage, arguments))
+            measured.append(_measured(bench, stage, versions, arguments))
             sys.stdout.write("\n" + as_text(measured[-1]))
             sys.stdout.flush()
             if arguments.json is not None:  # after each, so that an interruption loses little
                 _write_json(arguments, measured, known)
-    return ToolCode.FAILED if failures(measured) else ToolCode.OK
+    is_whole = all(one.problem is None for one in measured)
+    return ToolCode.OK if is_whole and not failures(measured) else ToolCode.FAILED
 
 
-def _measured(bench: Bench, stage: Stage, arguments: argparse.Namespace) -> Measured:
-    contenders, left_out = _present(bench.contenders, stage, arguments.peers)
+def _measured(
+    bench: Bench,
+    stage: Stage,
+    versions: Mapping[str, str | None],
+    arguments: argparse.Namespace,
+) -> Measured:
+    contenders, left_out = peers.split(bench.contenders, versions)
     started = time.monotonic()
-    samples = measure(
-        bench,
-        contenders,
-        stage,
-        rounds=arguments.rounds,
-        seconds=arguments.seconds,
-        say=_say,
-    )
+    samples, problem = {}, None
+    try:
+        samples = measure(
+            bench,
+            contenders,
+            stage,
+            rounds=arguments.rounds,
+            seconds=arguments.seconds,
+            say=_say,
+        )
+    except BenchError as error:  # the others can still be measured
+        problem = str(error)
     return Measured(
         bench=bench,
         samples=samples,
         left_out=left_out,
+        problem=problem,
         duration_s=time.monotonic() - started,
     )
-
-
-def _present(
-    contenders: Sequence[Contender], stage: Stage, with_peers: bool
-) -> tuple[list[Contender], tuple[str, ...]]:
-    """Leave out the peers that are not wanted or not there, and say why."""
-    present: list[Contender] = []
-    left_out: list[str] = []
-    for contender in contenders:
-        peer = contender.peer
-        if peer is None or (with_peers and _is_installed(peer, stage.python_of(peer))):
-            present.append(contender)
-        elif with_peers:
-            left_out.append(f"{contender.name}: not installed: {INSTALL[peer]}")
-        else:
-            left_out.append(f"{contender.name}: only with --peers")
-    return present, tuple(left_out)
-
-
-def _is_installed(peer: str, python: str) -> bool:
-    look = f"import importlib.util as u; raise SystemExit(u.find_spec({PEERS[peer]!r}) is None)"
-    asked = subprocess.run([python, "-c", look], capture_output=True, check=False)
-    return asked.returncode == 0
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -173,7 +155,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Bench]:
     return list(known.values()) if arguments.all else [known[name] for name in arguments.names]
 
 
-def _pythons(pairs: Sequence[str]) -> dict[str, Path]:
+def _pythons(pairs: Sequence[str]) -> dict[str, str]:
     pythons = {}
     for pair in pairs:
         peer, _, python = pair.partition("=")
@@ -183,7 +165,7 @@ def _pythons(pairs: Sequence[str]) -> dict[str, Path]:
                 f"--peer-python {pair}: expected PEER=PYTHON, PEER one of {', '.join(PEERS)} and "
                 "PYTHON the file of an interpreter",
             )
-        pythons[peer] = Path(python)
+        pythons[peer] = python
     return pythons
 
 
