@@ -1,7 +1,7 @@
 """The product with many clients that cost nothing: does its cost grow with anything but frames?
 
-One process plays all clients. What the server uses of the processor tells more than rates here,
-since the process that plays the clients is slower than the server.
+One process plays all clients, and there is no model. What the server uses of the processor tells
+more than rates here, since the process that plays the clients may be slower than the server.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ class Crowd(Product):
         """Run once; see `Contender.measure`."""
         figures = Product.measure(self, stage, seconds)
         answered: Figures = json.loads((stage.folder / ANSWERED).read_text("utf-8"))
-        slots = self.clients * self.envs
-        return {
-            **figures,
-            **answered,
-            "server_kib_per_slot": 1024 * figures["server_pss_mib"] / slots,
-        }
+        return {**figures, **answered}
 
     def start_clients(self, stage: Stage, url: str) -> None:
         """Start the one process that plays them all."""

@@ -70,7 +70,8 @@ def test_a_training_window_opens_after_warm_up_and_closes_after_its_time(monkeyp
     now = 0.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
     window, closed = Window(seconds=10.0), []
-    for now, total in ((1.0, 50), (3.0, 100), (8.0, 600), (13.0, 1100)):
+    for at, total in ((1.0, 50), (3.0, 100), (8.0, 600), (13.0, 1100)):
+        now = at
         closed.append(window.is_closed(total))
     assert closed == [False, False, False, True]
     assert window.rate == 100.0  # 1,000 in the 10 s from 3 to 13

@@ -22,17 +22,16 @@ def rate(step: Callable[[], int], seconds: float) -> float:
     return amount / elapsed
 
 
-def microseconds(step: Callable[[], int], seconds: float, warm_up_s: float = 0.3) -> float:
+def microseconds(step: Callable[[], int], seconds: float) -> float:
     """Return what a unit of work costs, in microseconds of this process's processor time.
 
     Unlike time on the wall it does not count what other processes take from this one.
 
     Args:
         step: Does a piece of work and returns its amount.
-        seconds: Length of the window.
-        warm_up_s: How long to run before it.
+        seconds: Length of the window; a warm-up of a fifth comes before.
     """
-    _, steps, elapsed = _repeat(step, warm_up_s, 1, time.process_time)
+    _, steps, elapsed = _repeat(step, seconds / 5, 1, time.process_time)
     amount, _, elapsed = _repeat(step, seconds, _chunk(steps, elapsed), time.process_time)
     return 1e6 * elapsed / amount
 
