@@ -92,7 +92,8 @@ def known_flags() -> set[str]:
 
 def flags_of_tool() -> set[str]:
     """Return the flags of every subcommand of ``royale``, and of the command itself."""
-    helps = [["--help"], ["checkpoints", "--help"], ["verify-resume", "--help"]]
+    subcommands = ("checkpoints", "verify-resume", "bench")
+    helps = [["--help"], *([name, "--help"] for name in subcommands)]
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         for words in helps:
