@@ -40,7 +40,7 @@ from royale_server.run.attempt import Attempt, open_attempt
 from royale_server.run.control import ControlFile, ControlThread
 from royale_server.run.output import WriteFailure
 from royale_server.saved_run import from_contents, learner_state, spaces_of
-from royale_server.stop_signals import handle_stop_signals
+from royale_server.stop_signals import handle_stop_signals, interrupt_on_sigterm
 from royale_server.trainer import Start, Trainer
 
 logger = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ def run(
         FileExistsError: If the run exists and neither resume nor overwrite was asked for.
         FileNotFoundError: If there is nothing to resume.
     """
+    interrupt_on_sigterm()
     components = Components(
         policy=policy_entry.load_implementation(), learner=algo_entry.load_implementation()
     )
@@ -201,6 +202,7 @@ async def _serve(
     model = ModelThread(post)
     model.submit(preload, lambda _: None, on_preload_failed)
     joined = assembled(model=model, post=post, on_end=on_end)
+    handle_stop_signals(lambda end, why: post(partial(joined.trainer.signalled, end, why)))
     joined.hub.on_wake = _Alarm(loop, partial(guarded, joined.hub.advance)).set
     token = read_token(config, os.environ)
     server = WebSocketServer(
@@ -221,7 +223,6 @@ async def _serve(
     if config.address_file is not None:
         write_address(config.address_file, host, port)
     console.listening(addresses, clients_wanted=config.min_clients)
-    handle_stop_signals(lambda end, why: post(partial(joined.trainer.signalled, end, why)))
     ticking = asyncio.create_task(_tick(joined, guarded))
     steering = ControlThread(
         ControlFile(joined.attempt.control_file),

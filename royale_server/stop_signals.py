@@ -22,6 +22,11 @@ LAST_WORDS = b"royale-server: third signal: leaving at once; saved checkpoints a
 STDERR = 2
 
 
+def interrupt_on_sigterm() -> None:
+    """Let SIGTERM do what Ctrl-C does, which undoes a start, until the run can be stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def handle_stop_signals(stop: Callable[[End, str], None]) -> None:
     """Let the first two signals stop the run, and the third end the process.
 

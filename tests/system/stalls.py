@@ -1,8 +1,8 @@
 """A plug-in that holds a server at a point of its work until a test lets it go on.
 
-``STALL_AT=infer:2`` holds it where it reaches ``infer`` for the second time (the points are those
-of ``royale_server.crash_points``), says so, and goes on when the file that GATE names exists.
-Also offers the tracker ``dead``, which never finishes anything.
+``STALL_AT=infer:2`` holds it where it reaches ``infer`` for the second time, says so, and goes on
+when the file that GATE names exists. The points are those of ``royale_server.crash_points``, and
+``assemble``, before it listens. Also offers the tracker ``dead``, which never finishes anything.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from royale_server.monitoring.trackers import TrackedRun
 from royale_server.registry import Registry
 
 POLL_S = 0.01
+ASSEMBLE = "assemble"
 logger = logging.getLogger("royale_server.stalls")
 
 
@@ -38,11 +39,8 @@ class Stall:
                 return
             self._plan.left -= 1
             is_here = self._plan.left == 0
-        if not is_here:
-            return
-        logger.warning("held at %s", name)
-        while not self._gate.exists():
-            threading.Event().wait(POLL_S)
+        if is_here:
+            hold(name, self._gate)
 
 
 class Dead:
@@ -67,5 +65,30 @@ class Dead:
 def register(_registry: Registry) -> None:
     """Offer the tracker, and hold the server if it is to be held."""
     trackers.BUILT_IN["dead"] = f"{__name__}:Dead"
-    if "STALL_AT" in os.environ:
-        crash_points.reach = Stall(os.environ["STALL_AT"], Path(os.environ["GATE"]))
+    if "STALL_AT" not in os.environ:
+        return
+    where, gate = os.environ["STALL_AT"], Path(os.environ["GATE"])
+    if where == ASSEMBLE:
+        hold_while_assembling(gate)
+    else:
+        crash_points.reach = Stall(where, gate)
+
+
+def hold_while_assembling(gate: Path) -> None:
+    """Hold the server when its run has a directory, before it can be stopped or connected to."""
+    from royale_server import app
+
+    assemble = app.assemble
+
+    def held(*arguments: Any, **options: Any) -> Any:
+        hold(ASSEMBLE, gate)
+        return assemble(*arguments, **options)
+
+    app.assemble = held
+
+
+def hold(where: str, gate: Path) -> None:
+    """Say where, and wait for the gate."""
+    logger.warning("held at %s", where)
+    while not gate.exists():
+        threading.Event().wait(POLL_S)

@@ -209,6 +209,7 @@ def test_run_in_a_read_only_folder_is_refused_with_a_sentence(processes: Process
     assert list(runs.iterdir()) == []
 
 
+@pytest.mark.chaos
 def test_resume_in_a_read_only_folder_is_refused_with_a_sentence(processes: Processes):
     server = start(processes)
     server.interrupt()

@@ -92,6 +92,20 @@ def test_while_waiting_for_the_first_client_nothing_is_saved_and_nothing_left(
     assert_nothing_is_left(server)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("inline", [(), ("--inline", "CartPole-v1")], ids=["server", "inline"])
+def test_before_it_listens_the_start_is_undone(processes: Processes, number, inline):
+    environment = {"STALL_AT": "assemble", "GATE": str(gate(processes))}
+    server = processes.try_server(*FLAGS, *inline, environment=environment)
+    server.wait_for("held at assemble")
+    assert processes.run.is_dir()
+    server.signal(number)
+    gate(processes).touch()
+    assert server.wait(EXIT_LIMIT_S) == 130
+    server.wait_for("interrupted before anything was saved")
+    assert list((processes.directory / "runs").rglob("run.json")) == []
+
+
 def test_in_the_first_inference_nothing_is_saved_yet_and_it_says_so(processes: Processes):
     server = start(processes, held_at="infer:1")
     client = processes.client(server, *CARTPOLE, "--num-envs", ENVS)
@@ -166,12 +180,9 @@ def test_a_second_signal_does_not_cut_short_a_checkpoint_that_is_being_written(
     assert assert_whole(server) >= records.metrics(server.run)[-1]["run/step"]
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param((), id="free", marks=pytest.mark.chaos),
-        pytest.param(("--deterministic", "--min-clients", 1), id="exact"),
-    ],
+    "mode", [(), ("--deterministic", "--min-clients", 1)], ids=["free", "exact"]
 )
 def test_while_a_client_does_not_answer_a_snapshot_its_environments_are_left_out(
     processes: Processes, mode
@@ -187,8 +198,16 @@ def test_while_a_client_does_not_answer_a_snapshot_its_environments_are_left_out
     client.end()
 
 
-@pytest.mark.parametrize("presses", [pytest.param(1, marks=pytest.mark.chaos), 2])
-@pytest.mark.parametrize("mode", [(), ("--deterministic",)], ids=["free", "exact"])
+@pytest.mark.parametrize(
+    ("mode", "presses"),
+    [
+        pytest.param((), 1, marks=pytest.mark.chaos),
+        pytest.param((), 2, marks=pytest.mark.chaos),
+        pytest.param(("--deterministic",), 1, marks=pytest.mark.chaos),
+        (("--deterministic",), 2),
+    ],
+    ids=["free, once", "free, twice", "exact, once", "exact, twice"],
+)
 def test_stuck_and_silent_clients_do_not_delay_the_exit(processes: Processes, mode, presses):
     server = start(processes, *mode, "--min-clients", 5)
     idle = [

@@ -149,3 +149,14 @@ def test_inline_run_learns_without_a_socket(processes: Processes, env_id):
     assert [row["run/frames"] for row in rows] == [256] * 6
     assert_nothing_lost(rows)
     assert records.steps(processes.run) == [512, 1024, 1536]
+
+
+def test_run_in_which_no_episode_ended_has_no_return(processes: Processes):
+    # Episodes have 50 steps; 2 iterations of 32 frames are 16 steps of 4 environments.
+    sizes = ("--algo.total-timesteps", 64, "--algo.frames-per-iteration", 32)
+    env = ("--inline", "tests.system.envs:Slow-v0", "--inline-num-envs", 4)
+    server = processes.try_server(*sizes, *env, "--algo.num-epochs", 1)
+    assert server.wait() == 0
+    rows = records.metrics(processes.run)
+    assert [row["run/frames"] for row in rows] == [32, 32]
+    assert not [key for row in rows for key in row if key.startswith("env/")]
