@@ -2,11 +2,13 @@
 
 ``STALL_AT=infer:2`` holds it where it reaches ``infer`` for the second time, says so, and goes on
 when the file that GATE names exists. The points are those of ``royale_server.crash_points``, and
-``assemble``, before it listens. Also offers the tracker ``dead``, which never finishes anything.
+``assemble``, before it listens, and ``build``, before it makes the model. Also offers the tracker
+``dead``, which never finishes anything.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import threading
@@ -20,7 +22,9 @@ from royale_server.monitoring.trackers import TrackedRun
 from royale_server.registry import Registry
 
 POLL_S = 0.01
-ASSEMBLE = "assemble"
+BESIDES = {"assemble": "royale_server.app", "build": "royale_server.trainer"}
+"""Further points: functions by the module that calls them by their name."""
+
 logger = logging.getLogger("royale_server.stalls")
 
 
@@ -68,23 +72,22 @@ def register(_registry: Registry) -> None:
     if "STALL_AT" not in os.environ:
         return
     where, gate = os.environ["STALL_AT"], Path(os.environ["GATE"])
-    if where == ASSEMBLE:
-        hold_while_assembling(gate)
+    if where in BESIDES:
+        hold_before(where, gate)
     else:
         crash_points.reach = Stall(where, gate)
 
 
-def hold_while_assembling(gate: Path) -> None:
-    """Hold the server when its run has a directory, before it can be stopped or connected to."""
-    from royale_server import app
-
-    assemble = app.assemble
+def hold_before(name: str, gate: Path) -> None:
+    """Hold the server where it is about to call a function."""
+    module = importlib.import_module(BESIDES[name])
+    function = getattr(module, name)
 
     def held(*arguments: Any, **options: Any) -> Any:
-        hold(ASSEMBLE, gate)
-        return assemble(*arguments, **options)
+        hold(name, gate)
+        return function(*arguments, **options)
 
-    app.assemble = held
+    setattr(module, name, held)
 
 
 def hold(where: str, gate: Path) -> None:

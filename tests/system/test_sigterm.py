@@ -106,6 +106,21 @@ def test_before_it_listens_the_start_is_undone(processes: Processes, number, inl
     assert list((processes.directory / "runs").rglob("run.json")) == []
 
 
+@pytest.mark.parametrize("is_stuck", [False, True], ids=["slow", "stuck"])
+def test_while_the_model_is_made_nothing_is_saved_and_nothing_left(processes: Processes, is_stuck):
+    server = start(processes, held_at="build")
+    client = processes.client(server, *CARTPOLE, "--num-envs", ENVS)
+    server.wait_for("held at build")
+    server.program.signal(signal.SIGTERM)
+    server.wait_for("ended: SIGTERM received")
+    if not is_stuck:
+        gate(processes).touch()
+    assert server.wait(EXIT_LIMIT_S) == 130
+    assert client.wait() == 0
+    assert list(server.runs.rglob("run.json")) == []
+    assert_nothing_is_left(server)
+
+
 def test_in_the_first_inference_nothing_is_saved_yet_and_it_says_so(processes: Processes):
     server = start(processes, held_at="infer:1")
     client = processes.client(server, *CARTPOLE, "--num-envs", ENVS)
