@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-LIBRARIES = ("torch", "numpy", "gymnasium", "websockets", "uvloop", "msgpack")
+LIBRARIES = ("torch", "numpy", "gymnasium", "websockets", "picows", "uvloop", "msgpack")
 
 
 def facts() -> dict[str, object]:
