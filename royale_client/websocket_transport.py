@@ -1,45 +1,50 @@
-"""A Transport over one WebSocket, with every exception of the library turned into one of ours.
+"""A Transport over one WebSocket on a blocking socket, driven by the caller's own thread.
 
-Connections are direct: proxy variables of the environment are ignored unless a proxy is asked for,
-and all addresses of a name are tried and named. Pings are answered by a thread of the library, so a
-long environment step does not end the connection. This module never retries and never decodes.
+The protocol is the sans-I/O half of the library; what is here moves its bytes. A message costs a
+third of what it costs by way of a reading thread, which has to wake for each. While the caller is
+busy with its environments, a keeper looks after the connection now and then, so that pings are
+answered all the same. This module never retries and never decodes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
+import ssl
+import threading
 import time
+from collections import deque
 from urllib.parse import urlsplit
 
 import websockets.exceptions as ws_errors
-from websockets.sync.client import ClientConnection
-from websockets.sync.client import connect as websocket_connect
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
 from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
 
-from royale_client.transport import (
-    ConnectionLostError,
-    HandshakeRefusedError,
-    ServerAddress,
-    ServerUnreachableError,
-    TokenRefusedError,
-)
+from royale_client import proxied_transport
+from royale_client.dialling import dial, foreign_server, handshake_error, lost_with
+from royale_client.transport import ConnectionLostError, ServerAddress, Transport
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
 
 logger = logging.getLogger(__name__)
 
-_PING_INTERVAL_S = 20.0
-_PING_TIMEOUT_S = 60.0
+_READ_BYTES = 256 * 1024
+_KEEP_EVERY_S = 0.1
+_PING_AFTER_S = 20.0
+_GIVE_UP_AFTER_S = 80.0
+"""Without a sign of life, the answer to a ping included."""
+_SEND_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 5.0
-# While the environment computes, nobody reads the queue; a full queue would stop the reading thread
-# and with it the answers to pings. 1,024 messages are hours of «busy» notes.
-_MAX_QUEUED_MESSAGES = 1024
-_UNRETRYABLE_CLOSE_CODES = frozenset({1002, 1003, 1007, 1008, 1009, 1010})
 
 
-def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> WebSocketTransport:
-    """Open one connection.
+def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> Transport:
+    """Open one connection: directly, unless the address has a proxy.
+
+    Proxy variables of the environment are ignored.
 
     Args:
         address: Where to connect.
@@ -51,163 +56,228 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
         TokenRefusedError: If the server wants another token.
         HandshakeRefusedError: If what answered is no server of this protocol.
     """
+    if address.proxy is not None:
+        return proxied_transport.connect(address, limits, timeout_s)
     deadline = time.monotonic() + timeout_s
-    sock, peer = (None, f"proxy {_without_password(address.proxy)}")
-    if address.proxy is None:
-        sock, peer = _dial(address.url, *address.host_and_port, deadline)
-    headers = {"Authorization": f"Bearer {address.token}"} if address.token else None
+    sock, peer = dial(address.url, *address.host_and_port, deadline)
     try:
-        # As a context manager, since that is the one form all releases of the library agree on.
-        connection = websocket_connect(
-            address.url,
-            sock=sock,
+        sock.settimeout(max(0.1, deadline - time.monotonic()))
+        if urlsplit(address.url).scheme == "wss":
+            host, _ = address.host_and_port
+            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+        protocol = ClientProtocol(
+            parse_uri(address.url),
             subprotocols=[Subprotocol(SUBPROTOCOL)],
-            compression=None,
-            additional_headers=headers,
-            proxy=address.proxy,
-            open_timeout=max(0.1, deadline - time.monotonic()),
-            ping_interval=_PING_INTERVAL_S,
-            ping_timeout=_PING_TIMEOUT_S,
-            close_timeout=_CLOSE_TIMEOUT_S,
             max_size=limits.max_message_bytes,
-            max_queue=_MAX_QUEUED_MESSAGES,
-        ).__enter__()
-    except (ws_errors.WebSocketException, OSError, ValueError, ImportError) as error:
-        if sock is not None:
-            sock.close()
-        raise _handshake_error(address.url, peer, error) from error
-    if connection.subprotocol != SUBPROTOCOL:
-        connection.close(1002, "subprotocol")
-        raise _foreign_server(address.url, f"it did not agree to the subprotocol {SUBPROTOCOL}")
+            logger=_quiet_logger(),
+        )
+        _shake_hands(protocol, sock, address.token)
+    except (ws_errors.WebSocketException, OSError, EOFError, ValueError) as error:
+        sock.close()
+        raise handshake_error(address.url, peer, error) from error
+    if protocol.subprotocol != SUBPROTOCOL:
+        sock.close()
+        raise foreign_server(address.url, f"it did not agree to the subprotocol {SUBPROTOCOL}")
     logger.info("connected to %s at %s", address.url, peer)
-    return WebSocketTransport(connection)
+    return WebSocketTransport(sock, protocol)
 
 
 class WebSocketTransport:
-    """`royale_client.transport.Transport` over one open WebSocket."""
+    """`royale_client.transport.Transport` over one open WebSocket.
 
-    def __init__(self, connection: ClientConnection) -> None:
-        self._connection = connection
+    Args:
+        sock: The connected socket.
+        protocol: The library's protocol, open.
+    """
+
+    def __init__(self, sock: socket.socket, protocol: ClientProtocol) -> None:
+        self._sock = sock
+        self._protocol = protocol
+        self._turn = threading.Lock()  # whoever holds it uses socket and protocol
+        self._messages: deque[bytes] = deque()
+        self._parts: list[bytes] = []
+        self._heard_at = time.monotonic()
+        self._has_pinged = False
+        self._failure: OSError | None = None
+        self._is_closed = threading.Event()
+        with self._turn:
+            self._take_events()  # what came together with the end of the handshake
+        keeper = threading.Thread(target=self._keep, name="royale-keeper", daemon=True)
+        keeper.start()
 
     def send(self, data: bytes) -> None:
         """Send one binary message; see `Transport.send`."""
-        try:
-            self._connection.send(data)
-        except (ws_errors.WebSocketException, OSError) as error:
-            raise _lost(error) from error
+        with self._turn:
+            self._raise_if_lost()
+            self._protocol.send_binary(data)
+            self._flush()
+            self._raise_if_lost()
 
     def receive(self, timeout_s: float | None) -> bytes | None:
         """Return the next message; see `Transport.receive`."""
-        try:
-            return self._connection.recv(timeout_s, decode=False)
-        except TimeoutError:
-            return None
-        except (ws_errors.WebSocketException, OSError) as error:
-            raise _lost(error) from error
+        messages = self._messages
+        with self._turn:
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            wait_s = _PING_AFTER_S if timeout_s is None else timeout_s
+            while not messages:
+                self._raise_if_lost()
+                self._read(wait_s)
+                if messages:
+                    break
+                self._look_after()
+                if deadline is not None:
+                    wait_s = deadline - time.monotonic()
+                    if wait_s <= 0:
+                        self._raise_if_lost()
+                        return None
+            return messages.popleft()
 
     def close(self, code: int, reason: str) -> None:
         """Say goodbye to the peer, wait briefly for its answer, and free the socket."""
-        # A close reason may hold 123 bytes of UTF-8.
-        self._connection.close(code, reason.encode()[:120].decode(errors="ignore"))
+        if self._is_closed.is_set():
+            return
+        self._is_closed.set()
+        with self._turn:
+            if self._protocol.state is State.OPEN and self._failure is None:
+                # A close reason may hold 123 bytes of UTF-8.
+                text = reason.encode()[:120].decode(errors="ignore")
+                self._protocol.send_close(code, text)
+                self._flush()
+                deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+                while self._is_awaited() and (left_s := deadline - time.monotonic()) > 0:
+                    self._read(left_s)
+            self._sock.close()
 
+    # --- moving bytes ---------------------------------------------------------------------
 
-def _dial(url: str, host: str, port: int, deadline: float) -> tuple[socket.socket, str]:
-    """Connect to the first address of ``host`` that accepts, and say which one that was."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ServerUnreachableError(url, ((host, f"the name is not known ({error})"),)) from error
-    attempts: list[tuple[str, str]] = []
-    for position, (family, kind, protocol, _, target) in enumerate(found):
-        sock = socket.socket(family, kind, protocol)
-        # A silent address must leave time for the ones after it.
-        sock.settimeout(max(0.1, (deadline - time.monotonic()) / (len(found) - position)))
+    def _read(self, timeout_s: float) -> None:
+        """Read what is there, or wait for something, and answer what wants an answer."""
         try:
-            sock.connect(target)
+            self._sock.settimeout(timeout_s)
+            data = self._sock.recv(_READ_BYTES)
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            return
         except OSError as error:
-            sock.close()
-            reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror
-            attempts.append((_readable(target), reason or str(error)))
+            self._failed(error)
+            return
+        if data:
+            self._heard_at = time.monotonic()
+            self._has_pinged = False
+            self._protocol.receive_data(data)
         else:
-            sock.settimeout(None)
-            return sock, _readable(target)
-    raise ServerUnreachableError(url, tuple(attempts))
+            self._protocol.receive_eof()
+        self._take_events()
+        self._flush()
+        if self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None:
+            self._hang_up()  # the peer waits for it, and nobody may come to read for long
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _flush(self) -> None:
+        """Send what the protocol has to say; an empty piece means the end of our side."""
+        pieces = self._protocol.data_to_send()
+        if not pieces:
+            return
+        try:
+            self._sock.settimeout(_SEND_TIMEOUT_S)
+            for piece in pieces:
+                if piece:
+                    self._sock.sendall(piece)
+                else:
+                    self._sock.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        """The socket is of no use any more; what came before can still be read."""
+        self._failure = error
+        if self._protocol.state is not State.CLOSED:
+            self._protocol.receive_eof()
+            self._take_events()
+
+    def _take_events(self) -> None:
+        for event in self._protocol.events_received():
+            if not isinstance(event, Frame) or event.opcode in (Opcode.PING, Opcode.PONG):
+                continue
+            if event.opcode is Opcode.TEXT:
+                self._protocol.fail(1003, "text")
+            elif event.opcode in (Opcode.BINARY, Opcode.CONT):
+                self._take_part(event)
+
+    def _take_part(self, frame: Frame) -> None:
+        """Take one frame; a message may come in several."""
+        if frame.fin and not self._parts:
+            self._messages.append(bytes(frame.data))
+            return
+        self._parts.append(bytes(frame.data))
+        if frame.fin:
+            self._messages.append(b"".join(self._parts))
+            self._parts.clear()
+
+    # --- life and death -------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Look after the connection while nobody else does."""
+        while not self._is_closed.wait(_KEEP_EVERY_S):
+            if not self._turn.acquire(blocking=False):
+                continue
+            try:
+                if not self._is_closed.is_set() and not self._is_lost():
+                    self._read(0.0)
+                    self._look_after()
+            finally:
+                self._turn.release()
+
+    def _look_after(self) -> None:
+        """Ask a silent server whether it is there, and give it up if it is not."""
+        silent_s = time.monotonic() - self._heard_at
+        if silent_s >= _GIVE_UP_AFTER_S:
+            self._hang_up()
+            self._failed(TimeoutError("no sign of life"))
+        elif silent_s >= _PING_AFTER_S and not self._has_pinged and not self._is_lost():
+            self._has_pinged = True
+            self._protocol.send_ping(b"")
+            self._flush()
+
+    def _is_awaited(self) -> bool:
+        """Whether the peer's answer to our close is still to come."""
+        has_ended = self._failure is not None or self._protocol.state is State.CLOSED
+        return not has_ended and self._protocol.close_rcvd is None
+
+    def _is_lost(self) -> bool:
+        """Whether nothing more will come; that it is said is enough."""
+        return self._protocol.state is not State.OPEN or self._failure is not None
+
+    def _raise_if_lost(self) -> None:
+        if self._is_closed.is_set():
+            raise ConnectionLostError("the connection was closed by this side")
+        if self._is_lost():
+            received, sent = self._protocol.close_rcvd, self._protocol.close_sent
+            raise lost_with(received or sent) from self._failure
 
 
-def _readable(target: tuple[object, ...]) -> str:
-    """Write a socket address as host:port, IPv6 in brackets."""
-    host, port = str(target[0]), target[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _shake_hands(protocol: ClientProtocol, sock: socket.socket, token: str | None) -> None:
+    """Upgrade the connection to a WebSocket; raises whatever went wrong."""
+    request = protocol.connect()
+    if token:
+        request.headers["Authorization"] = f"Bearer {token}"
+    protocol.send_request(request)
+    for piece in protocol.data_to_send():
+        sock.sendall(piece)
+    while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
+        data = sock.recv(_READ_BYTES)
+        if data:
+            protocol.receive_data(data)
+        else:
+            protocol.receive_eof()
+    if protocol.handshake_exc is not None:
+        raise protocol.handshake_exc
 
 
-def _without_password(proxy: str | None) -> str:
-    """Write a proxy's address without user and password."""
-    if proxy is None:
-        return "none"
-    parts = urlsplit(proxy)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _handshake_error(
-    url: str, peer: str, error: Exception
-) -> ServerUnreachableError | HandshakeRefusedError:
-    """Turn whatever failed during the handshake into one of our errors."""
-    if isinstance(error, ws_errors.InvalidStatus):
-        return _status_error(url, error.response.status_code)
-    if isinstance(error, ws_errors.InvalidMessage) and isinstance(error.__cause__, EOFError):
-        return ServerUnreachableError(url, ((peer, "closed during the handshake"),))
-    if isinstance(error, ws_errors.InvalidProxy | ws_errors.ProxyError):
-        return HandshakeRefusedError(
-            f"{peer} did not open a way to {url}: {error}; check --proxy, or leave it out"
-        )
-    if isinstance(error, ws_errors.InvalidHandshake | ws_errors.InvalidURI | ValueError):
-        return _foreign_server(url, str(error))
-    if isinstance(error, ImportError):
-        return HandshakeRefusedError(f"{peer}: {error}")
-    return ServerUnreachableError(url, ((peer, str(error) or type(error).__name__),))
-
-
-def _status_error(url: str, status: int) -> HandshakeRefusedError:
-    if status in {401, 403}:
-        return TokenRefusedError(
-            f"{url} refused the token (HTTP {status}): set ROYALE_TOKEN or --token-file to the "
-            "token the server was started with",
-            status=status,
-        )
-    if status == 429 or status >= 500:
-        return HandshakeRefusedError(
-            f"{url} cannot take this client now (HTTP {status})", status=status, retry=True
-        )
-    error = _foreign_server(url, f"it answered with HTTP {status}")
-    error.status = status
-    return error
-
-
-def _foreign_server(url: str, detail: str) -> HandshakeRefusedError:
-    return HandshakeRefusedError(
-        f"what answers at {url} is not a royale server of protocol {SUBPROTOCOL}: {detail}; check "
-        "host and port, and that client and server are of the same release"
-    )
-
-
-def _lost(error: Exception) -> ConnectionLostError:
-    """Turn the end of a connection into our error, with the peer's code and reason."""
-    if not isinstance(error, ws_errors.ConnectionClosed):
-        return ConnectionLostError(f"the connection broke: {error}")
-    frame = error.rcvd or error.sent
-    if frame is None:
-        return ConnectionLostError("the connection to the server vanished without a close message")
-    if frame.code == 1009:
-        message = (
-            "a message was larger than the limit of the side that received it "
-            f"({frame.reason or 'no size given'}); use fewer environments per client, or raise the "
-            "server's message limit"
-        )
-    else:
-        message = f"the connection was closed ({frame.code}: {frame.reason or 'no reason given'})"
-    return ConnectionLostError(
-        message,
-        code=frame.code,
-        reason=frame.reason,
-        retry=frame.code not in _UNRETRYABLE_CLOSE_CODES,
-    )
+def _quiet_logger() -> logging.Logger:
+    """The library tells of every frame below this level."""
+    library = logging.getLogger("royale_client.websockets")
+    library.setLevel(logging.WARNING)
+    return library

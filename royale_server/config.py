@@ -167,12 +167,12 @@ class ServerConfig:
     invalid, plays the rest of its episode without training on it, and tells the client which row it
     was; ``halt`` stops the run with a checkpoint."""
 
-    inline: str | None = field(default=None, metadata=SAME)
+    inline: str | None = None
     """Gymnasium id of an environment to run inside this process, without sockets: for debugging,
     and to measure what the network costs. The run ends as it would with clients."""
-    inline_num_envs: int = field(default=8, metadata=SAME)
+    inline_num_envs: int = 8
     """Environments of ``--inline``, stepped together."""
-    inline_env_kwargs: str | None = field(default=None, metadata=SAME)
+    inline_env_kwargs: str | None = None
     """Keyword arguments for the environment of ``--inline``: a JSON object, '{"gravity": 5.0}'."""
 
     track: TrackConfig = field(default_factory=TrackConfig)

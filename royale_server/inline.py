@@ -14,7 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from royale_client.envs.gymnasium_envs import GymConfig, make_driver
+from royale_client.envs.digest import env_digest
+from royale_client.envs.gymnasium_envs import PROVIDER, GymConfig, make_driver
 from royale_client.hello import make_hello
 from royale_client.loop import EnvLoop
 from royale_client.transport import ConnectionLostError
@@ -146,7 +147,10 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     run = assemble(model=worker, post=posted.append, on_end=codes.append)
     control = ControlFile(run.attempt.control_file)
     transport = InlineTransport(run.hub, worker, run.trainer, posted, control)
-    hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline)
+    digest = env_digest(
+        config.inline, PROVIDER.facts(gym), driver.observation_space, driver.action_space
+    )
+    hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline, env_digest=digest)
     handle_stop_signals(partial(_stop_soon, run.trainer, worker))
     with contextlib.suppress(ConnectionLostError):
         EnvLoop([driver], hello).converse(transport)

@@ -234,7 +234,7 @@ def test_no_frame_is_made_of_a_safe_action():
         ACTION,
         dial=servers,
         safe_action=SAFE,
-        act_timeout_s=0.05,
+        act_timeout_s=0.5,
     ) as policy:
         assert policy.act(observed(0)) == SAFE
         action = SAFE
@@ -250,7 +250,7 @@ def test_no_frame_is_made_of_a_safe_action():
 
 def test_return_of_an_episode_counts_safe_actions_too():
     silent, second = FakeServer(lambda server, step: []), FakeServer()
-    with client(silent, second, safe_action=SAFE, act_timeout_s=0.05) as policy:
+    with client(silent, second, safe_action=SAFE, act_timeout_s=0.5) as policy:
         rewards = 0
         while policy.act(observed(0)) == SAFE:
             policy.observe(1.0, False, False, observed(0))

@@ -12,7 +12,7 @@ from websockets.frames import Close
 from websockets.http11 import Response
 from websockets.sync.server import serve
 
-from royale_client import websocket_transport
+from royale_client import proxied_transport
 from royale_client.transport import (
     ConnectionLostError,
     HandshakeRefusedError,
@@ -374,17 +374,14 @@ def test_every_exception_of_the_library_becomes_one_of_ours(error, monkeypatch):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(websocket_transport, "websocket_connect", fail)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        pytest.raises((ServerUnreachableError, HandshakeRefusedError)),
-    ):
-        dial(f"ws://127.0.0.1:{listener.getsockname()[1]}")
+    monkeypatch.setattr(proxied_transport, "websocket_connect", fail)
+    with pytest.raises((ServerUnreachableError, HandshakeRefusedError)):
+        dial("ws://127.0.0.1:8000", proxy="http://127.0.0.1:3128")
 
     class Broken:
         send = recv = fail
 
-    transport = websocket_transport.WebSocketTransport(Broken())
+    transport = proxied_transport.ProxiedTransport(Broken())
     with pytest.raises(ConnectionLostError):
         transport.send(b"")
     with pytest.raises(ConnectionLostError):

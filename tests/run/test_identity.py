@@ -68,9 +68,6 @@ def test_of_the_server_only_what_decides_what_is_learned_belongs():
         "seed",
         "torch_threads",
         "deterministic",
-        "inline",
-        "inline_num_envs",
-        "inline_env_kwargs",
         "device_kind",
     }
 

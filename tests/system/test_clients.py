@@ -36,7 +36,7 @@ def test_server_that_is_to_exit_when_idle_does_so_with_a_checkpoint(processes: P
     server.wait_for("all clients are gone; ending in 1 s unless one comes")
     assert server.wait() == 0
     server.wait_for("no clients for 1 s")
-    assert records.steps(server.run)[-1] == records.metrics(server.run)[-1]["run/step"]
+    assert records.steps(server.run)[-1] >= records.metrics(server.run)[-1]["run/step"]
 
 
 def test_episodes_asked_for_are_all_recorded_when_a_client_leaves(processes: Processes):
@@ -126,7 +126,7 @@ def test_client_that_is_to_reconnect_joins_the_next_server(processes: Processes)
     newest = records.steps(server.run)[-1]
     limit = ("--until-timesteps", newest + 200)
     again = processes.server(*SMALL, "--exp-name", "run", "--resume", *limit, port=server.port)
-    again.wait_for("which did not end it")
+    again.wait_for("took the run over from process")
     assert again.wait() == 0
     assert records.events(server.run, "resumed")[0]["step"] == newest
     # Told «finished», a client that is to reconnect waits for the next run; Ctrl-C ends it.

@@ -1,0 +1,134 @@
+"""Finding the server, and saying in our words what went wrong with a connection to it."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import websockets.exceptions as ws_errors
+from websockets.frames import Close
+
+from royale_client.transport import (
+    ConnectionLostError,
+    HandshakeRefusedError,
+    ServerUnreachableError,
+    TokenRefusedError,
+)
+from royale_client.wire.version import SUBPROTOCOL
+
+_UNRETRYABLE_CLOSE_CODES = frozenset({1002, 1003, 1007, 1008, 1009, 1010})
+_TOO_BIG = 1009
+
+
+def dial(url: str, host: str, port: int, deadline: float) -> tuple[socket.socket, str]:
+    """Connect to the first address of ``host`` that accepts, and say which one that was.
+
+    Args:
+        url: What the user gave, for messages.
+        host: Name or address.
+        port: Port.
+        deadline: Monotonic time by which one must have accepted.
+
+    Raises:
+        ServerUnreachableError: If none did; names all that were tried.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ServerUnreachableError(url, ((host, f"the name is not known ({error})"),)) from error
+    attempts: list[tuple[str, str]] = []
+    for position, (family, kind, protocol, _, target) in enumerate(found):
+        sock = socket.socket(family, kind, protocol)
+        # A silent address must leave time for the ones after it.
+        sock.settimeout(max(0.1, (deadline - time.monotonic()) / (len(found) - position)))
+        try:
+            sock.connect(target)
+        except OSError as error:
+            sock.close()
+            reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror
+            attempts.append((_readable(target), reason or str(error)))
+        else:
+            sock.settimeout(None)
+            return sock, _readable(target)
+    raise ServerUnreachableError(url, tuple(attempts))
+
+
+def _readable(target: tuple[object, ...]) -> str:
+    """Write a socket address as host:port, IPv6 in brackets."""
+    host, port = str(target[0]), target[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def handshake_error(
+    url: str, peer: str, error: Exception
+) -> ServerUnreachableError | HandshakeRefusedError:
+    """Turn whatever failed during the handshake into one of our errors."""
+    if isinstance(error, ws_errors.InvalidStatus):
+        return _status_error(url, error.response.status_code)
+    if isinstance(error, ws_errors.InvalidMessage) and isinstance(error.__cause__, EOFError):
+        return ServerUnreachableError(url, ((peer, "closed during the handshake"),))
+    if isinstance(error, ws_errors.InvalidProxy | ws_errors.ProxyError):
+        return HandshakeRefusedError(
+            f"{peer} did not open a way to {url}: {error}; check --proxy, or leave it out"
+        )
+    if isinstance(error, ws_errors.InvalidHandshake | ws_errors.InvalidURI | ValueError):
+        return foreign_server(url, str(error))
+    if isinstance(error, ImportError):
+        return HandshakeRefusedError(f"{peer}: {error}")
+    return ServerUnreachableError(url, ((peer, str(error) or type(error).__name__),))
+
+
+def _status_error(url: str, status: int) -> HandshakeRefusedError:
+    """What an HTTP answer in place of a WebSocket means."""
+    if status in {401, 403}:
+        return TokenRefusedError(
+            f"{url} refused the token (HTTP {status}): set ROYALE_TOKEN or --token-file to the "
+            "token the server was started with",
+            status=status,
+        )
+    if status == 429 or status >= 500:
+        return HandshakeRefusedError(
+            f"{url} cannot take this client now (HTTP {status})", status=status, retry=True
+        )
+    error = foreign_server(url, f"it answered with HTTP {status}")
+    error.status = status
+    return error
+
+
+def foreign_server(url: str, detail: str) -> HandshakeRefusedError:
+    """What answered is no server of this protocol."""
+    return HandshakeRefusedError(
+        f"what answers at {url} is not a royale server of protocol {SUBPROTOCOL}: {detail}; check "
+        "host and port, and that client and server are of the same release"
+    )
+
+
+def lost(error: Exception | None) -> ConnectionLostError:
+    """Turn the end of a connection into our error, with the peer's code and reason.
+
+    Args:
+        error: What the library or the system raised; None if the connection just ended.
+    """
+    if error is not None and not isinstance(error, ws_errors.ConnectionClosed):
+        return ConnectionLostError(f"the connection broke: {error}")
+    return lost_with(None if error is None else error.rcvd or error.sent)
+
+
+def lost_with(frame: Close | None) -> ConnectionLostError:
+    """The connection ended with a close frame of the peer or of ours, or with none."""
+    if frame is None:
+        return ConnectionLostError("the connection to the server vanished without a close message")
+    if frame.code == _TOO_BIG:
+        message = (
+            "a message was larger than the limit of the side that received it "
+            f"({frame.reason or 'no size given'}); use fewer environments per client, or raise the "
+            "server's message limit"
+        )
+    else:
+        message = f"the connection was closed ({frame.code}: {frame.reason or 'no reason given'})"
+    return ConnectionLostError(
+        message,
+        code=frame.code,
+        reason=frame.reason,
+        retry=frame.code not in _UNRETRYABLE_CLOSE_CODES,
+    )
