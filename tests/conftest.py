@@ -1,8 +1,11 @@
 """Settings of the whole test run: reproducible property tests, one torch thread, slow suites."""
 
 import os
+import signal
 from pathlib import Path
 
+# A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Runs of the tests must not take notice of what is edited in this checkout meanwhile.
 os.environ["GIT_CEILING_DIRECTORIES"] = str(Path(__file__).resolve().parents[1])
 # Before anything imports torch or numpy: on shared cores more threads make small networks slower.

@@ -5,14 +5,14 @@ Arrays over slots, a fixed number of operations per request; only an episode's e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from royale_client.wire.messages import Step
-from royale_server.scheduler import FrameLedger, Group, InferItem
+from royale_server.scheduler import FrameLedger, Group, Infer
 
 IntArray = npt.NDArray[np.int64]
 
@@ -42,13 +42,12 @@ class EpisodeBook:
         self._first_version = versions["first_version"].copy()
         self._last_version = versions["last_version"].copy()
 
-    def acted(self, items: Sequence[InferItem], version: int) -> None:
-        """Note the version that answered these rows."""
-        for item in items:
-            self._last_version[item.slots] = version
-            fresh = item.slots[item.steps == 0]
-            if len(fresh):
-                self._first_version[fresh] = version
+    def acted(self, batch: Infer, version: int) -> None:
+        """Note the version that answers these rows."""
+        self._last_version[batch.slots] = version
+        fresh = batch.slots[batch.steps == 0]
+        if len(fresh):
+            self._first_version[fresh] = version
 
     def ended(self, group: Group, step: Step, ledger: FrameLedger) -> list[dict[str, Any]]:
         """Rows for ``episodes.jsonl`` of the episodes that a step reports as ended.

@@ -533,7 +533,7 @@ class Hub:
     def _infer(self, batch: Infer) -> None:
         assert self._engine is not None
         self._explainer.last_dispatch_at = self._clock()
-        self._episodes.acted(batch.items, self.scheduler.ledger.version)
+        self._episodes.acted(batch, self.scheduler.ledger.version)
         self._model.submit(
             partial(self._engine.infer, batch), self._inferred, self._listener.failed
         )

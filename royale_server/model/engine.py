@@ -23,7 +23,7 @@ from algorithms.storage import RolloutStorage, contiguous
 from royale_client.wire.messages import Step
 from royale_server import crash_points
 from royale_server.model import random_state
-from royale_server.scheduler import Bootstrap, Bridge, Effect, Infer, InferItem, Learn, Record
+from royale_server.scheduler import Bootstrap, Bridge, Effect, Infer, Learn, Record
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = tuple[Array, ...]
@@ -109,7 +109,7 @@ class Engine:
         crash_points.reach("collect")
         started = time.perf_counter()
         self.apply(batch.effects)
-        noise = self._noise(batch.items)
+        noise = self._noise(batch)
         index = contiguous(batch.cells)
         if len(batch.cells):
             self.storage.assign(batch.cells, batch.cell_slots, batch.ordinals)
@@ -262,11 +262,9 @@ class Engine:
             self.storage.write_step_state(batch.cells, kept)
         return inference.actions
 
-    def _noise(self, items: Sequence[InferItem]) -> Noise:
-        slots = _joined([item.slots for item in items])
-        episodes = _joined([item.episodes for item in items]).view(np.uint64)
-        steps = _joined([item.steps for item in items]).view(np.uint64)
-        return Noise(self._keys[slots], episodes, steps)
+    def _noise(self, batch: Infer) -> Noise:
+        episodes, steps = batch.episodes.view(np.uint64), batch.steps.view(np.uint64)
+        return Noise(self._keys[batch.slots], episodes, steps)
 
     # --- effects ------------------------------------------------------------------------
 
@@ -325,10 +323,6 @@ class Engine:
             block = order[start : start + VALUES_BATCH]
             values = self.policy.values(tuple(leaf[block] for leaf in observations))
             self.storage.set_bootstrap(cells[block], values)
-
-
-def _joined(parts: Sequence[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _split(actions: Arrays, sizes: Sequence[int]) -> tuple[Arrays, ...]:

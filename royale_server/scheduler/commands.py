@@ -59,12 +59,6 @@ class InferItem:
     """All asking rows, ``(m,)``, in row order."""
     learner: BoolArray
     """Which of them have a cell, ``(m,)``."""
-    slots: IntArray
-    """Global slot numbers of the asking rows, ``(m,)``."""
-    episodes: IntArray
-    """Episode ordinal of each asking row, ``(m,)`` (keys the noise)."""
-    steps: IntArray
-    """Step within the episode of each asking row, ``(m,)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +66,12 @@ class Infer:
     """Infer one batch; its actions answer the items in order."""
 
     items: tuple[InferItem, ...]
+    slots: IntArray
+    """Global slot numbers of the asking rows over all items, in order."""
+    episodes: IntArray
+    """Episode ordinal of each asking row (keys the noise)."""
+    steps: IntArray
+    """Step within the episode of each asking row."""
     cells: IntArray
     """Cells of the learner rows over all items, in order."""
     cell_slots: IntArray

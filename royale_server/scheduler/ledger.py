@@ -87,6 +87,8 @@ class FrameLedger:
         self._given_up = dict.fromkeys(Discard, 0)
         self._ring = ring
         self._cursor = 0
+        self._numbers = np.arange(capacity)
+        self._numbers.flags.writeable = False  # views of it are handed out as cells
         self._state = np.zeros(capacity, np.int8)
         self._tag = np.zeros(capacity, np.int64)
         self._slot = np.zeros(capacity, np.int64)
@@ -127,7 +129,7 @@ class FrameLedger:
         """
         cells = self._take(len(slots))
         ordinals = self._ordinal[slots]
-        self._ordinal[slots] += 1
+        self._ordinal[slots] = ordinals + 1
         self._state[cells] = _RESERVED
         self._tag[cells] = self.version
         self._slot[cells] = slots
@@ -168,9 +170,35 @@ class FrameLedger:
             self.env_steps_total += len(rows)
         else:
             self._count_others(answered, over, has_feedback=has_feedback)
-        self._complete(slots, rows[finished], cells[finished], ended)
+        done = cells[finished]
+        if len(done):
+            if not self._ring and not self._is_current(done):
+                raise AssertionError("a reserved cell outlived its policy version")
+            self._complete(slots, rows[finished], done, done, ended)
         answered[over] = _SETTLED
         return rows, cells, finished
+
+    def receive_block(self, slots: slice, first: int, ended: BoolArray | None) -> IntArray:
+        """Take the outcome of a group of which every row asks and has a reserved cell.
+
+        The same as `receive`, for the usual case, at a cost that hardly depends on the rows.
+
+        Args:
+            slots: The group's slots, ``n`` of them.
+            first: The cell of its first row; those of the others follow.
+            ended: Rows whose episode ended, ``(n,)``; None if none did.
+
+        Returns:
+            The cells, which are all complete now, ``(n,)``.
+        """
+        block = slice(first, first + slots.stop - slots.start)
+        cells = self._numbers[block]
+        self.env_steps_total += len(cells)
+        if not self._ring and not self._is_current(first):
+            raise AssertionError("a reserved cell outlived its policy version")
+        self._complete(slots, slice(None), cells, block, ended)
+        self._answered[slots] = _SETTLED
+        return cells
 
     def _count_others(self, answered: IntArray, over: BoolArray, *, has_feedback: bool) -> None:
         """Count the frames of rows that have no cell."""
@@ -181,20 +209,33 @@ class FrameLedger:
         self.no_state_total += int(np.count_nonzero(over & (answered == _NEVER)))
         self.without_cell_total += int(np.count_nonzero(over & (answered == _WITHOUT_CELL)))
 
-    def _complete(self, slots: slice, rows: IntArray, cells: IntArray, ended: BoolArray) -> None:
-        if not len(rows):
-            return
-        if not self._ring and not self._is_current(cells):
-            raise AssertionError("a reserved cell outlived its policy version")
-        self._state[cells] = _COMPLETE
-        self._open[slots][rows] = NO_CELL
-        self._tail[slots][rows] = np.where(ended[rows], NO_CELL, cells)
-        self._episode_frames[slots][rows] += 1
-        self.num_reserved -= len(rows)
-        self.num_complete += len(rows)
-        self.stored_total += len(rows)
+    def _complete(
+        self,
+        slots: slice,
+        rows: IntArray | slice,
+        cells: IntArray,
+        index: IntArray | slice,
+        ended: BoolArray | None,
+    ) -> None:
+        """Count rows of a group whose frames are complete.
 
-    def _is_current(self, cells: IntArray) -> bool:
+        Args:
+            slots: The group's slots.
+            rows: Rows of the group.
+            cells: Their cells.
+            index: The cheapest index for these cells.
+            ended: Rows of the group whose episode ended; None if none did.
+        """
+        self._state[index] = _COMPLETE
+        self._open[slots][rows] = NO_CELL
+        tails = cells if ended is None else np.where(ended[rows], NO_CELL, cells)
+        self._tail[slots][rows] = tails
+        self._episode_frames[slots][rows] += 1
+        self.num_reserved -= len(cells)
+        self.num_complete += len(cells)
+        self.stored_total += len(cells)
+
+    def _is_current(self, cells: IntArray | int) -> bool:
         """Whether all these frames were made by the current policy (the version rule)."""
         return bool((self._tag[cells] == self.version).all())
 
@@ -338,7 +379,7 @@ class FrameLedger:
             return self._take_from_ring(count)
         stop = self._cursor + count
         if stop <= self.capacity:
-            cells = np.arange(self._cursor, stop)
+            cells = self._numbers[self._cursor : stop]
             self._cursor = stop
             return cells
         free = np.flatnonzero(self._state == _FREE)[:count]

@@ -72,6 +72,24 @@ class Group:
     """The same on the clock that stands still while learning (time-outs)."""
     reserved: int = 0
     """Cells whose outcome this group still owes."""
+    block: int | None = None
+    """First of the consecutive cells of *all* its rows, while each of them is reserved; else None.
+    The usual state: what it allows costs the same for one row and for a thousand."""
+    is_tainted: bool = False
+    """Some row's running episode is not trained on."""
+    rows: IntArray = field(init=False)
+    """0, 1, …: its rows, ``(n,)``."""
+    slot_numbers: IntArray = field(init=False)
+    """The slots of these rows, ``(n,)``."""
+    everyone: BoolArray = field(init=False)
+    """True for each row, ``(n,)``."""
+
+    def __post_init__(self) -> None:
+        self.rows = np.arange(self.size)
+        self.slot_numbers = self.rows + self.start
+        self.everyone = np.ones(self.size, np.bool_)
+        for shared in (self.rows, self.slot_numbers, self.everyone):
+            shared.flags.writeable = False
 
     @property
     def size(self) -> int:

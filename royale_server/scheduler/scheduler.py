@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from royale_server.scheduler.collection import Collection
 from royale_server.scheduler.commands import (
@@ -205,7 +207,9 @@ class Scheduler:
 
     def _load_group(self, member: Member, index: int, saved: SavedGroup, now: float) -> Group:
         group = Group(member=member, index=index, start=saved.start, stop=saved.start + saved.size)
-        learner_rows = saved.asks & ~self._tainted[group.slots]
+        tainted = self._tainted[group.slots]
+        group.is_tainted = bool(tainted.any())
+        learner_rows = saved.asks & ~tainted
         group.entered = True
         group.waiting = Request(
             number=saved.number,
@@ -263,13 +267,17 @@ class Scheduler:
         """Take a group's request: its outcome at once, its observations when dispatched."""
         request.received_at = now
         self._end_turn(group, now)
+        any_ended = bool(request.ended.any())
+        request.num_asking = int(np.count_nonzero(request.asks))
         if group.member.role is Role.TRAIN:
-            self._take_outcome(group, request)
+            self._take_outcome(group, request, any_ended=any_ended)
+            request.num_learner = request.num_asking
+            if group.is_tainted:
+                request.num_learner = int(np.count_nonzero(request.learner_rows))
         else:
             request.learner_rows = np.zeros(group.size, np.bool_)
-        self._count_episodes(group, request)
-        request.num_asking = int(np.count_nonzero(request.asks))
-        request.num_learner = int(np.count_nonzero(request.learner_rows))
+        if any_ended:
+            self._count_episodes(group, request)
         group.waiting = request
         self._owing_cells.pop(group, None)
         self._enqueue(group, request, now)
@@ -295,7 +303,7 @@ class Scheduler:
             group.waiting = None
             group.entered = False
             self.ledger.restart(group.slots)
-            self._tainted[group.slots] = False
+            self._tainted[group.slots] = group.is_tainted = False
             self._episode[group.slots] = fresh
             self._step[group.slots] = 0
         member.is_present = True
@@ -392,19 +400,31 @@ class Scheduler:
         text = f"{group.member.name}/{group.index} {verb} (last turn {duration_s * 1e3:.0f} ms)"
         self._commands.append(Notice("quorum", text))
 
-    def _take_outcome(self, group: Group, request: Request) -> None:
+    def _take_outcome(self, group: Group, request: Request, *, any_ended: bool) -> None:
         if request.invalid_feedback is not None or request.invalid_observation is not None:
             self._reject_invalid(group, request)
-        elif request.ended.any():
+        elif group.is_tainted and any_ended:
             self._tainted[group.slots][request.ended] = False
+            group.is_tainted = bool(self._tainted[group.slots].any())
+        if group.block is not None and request.num_asking == group.size:
+            ended = request.ended if any_ended else None
+            cells = self.ledger.receive_block(group.slots, group.block, ended)
+            self._effects.append(Record(request, group.rows, cells, group.everyone))
+            group.block, group.reserved = None, 0
+        else:
+            self._take_outcome_by_row(group, request)
+        request.learner_rows = request.asks
+        if group.is_tainted:
+            request.learner_rows = request.asks & ~self._tainted[group.slots]
+
+    def _take_outcome_by_row(self, group: Group, request: Request) -> None:
+        group.block = None
         rows, cells, finished = self.ledger.receive(
             group.slots, request.asks, request.ended, has_feedback=request.has_feedback
         )
         if len(rows):
             self._effects.append(Record(request, rows, cells, finished))
             group.reserved -= int(np.count_nonzero(finished))
-        tainted = self._tainted[group.slots]
-        request.learner_rows = request.asks & ~tainted
 
     def _reject_invalid(self, group: Group, request: Request) -> None:
         """Give up the frames of non-finite rows and keep the rest of their episodes out."""
@@ -416,10 +436,9 @@ class Scheduler:
         self._give_up(group, cells[bad_frame[rows]], Discard.INVALID)
         tainted = self._tainted[group.slots]
         tainted[:] = np.where(request.ended, observation, tainted | bad_frame)
+        group.is_tainted = bool(tainted.any())
 
     def _count_episodes(self, group: Group, request: Request) -> None:
-        if not request.ended.any():
-            return
         episode, step = self._episode[group.slots], self._step[group.slots]
         episode[request.ended] += 1
         step[request.ended] = 0
@@ -507,16 +526,40 @@ class Scheduler:
 
     def _send(self, groups: Sequence[Group], *, evaluation: bool) -> None:
         items = tuple(self._item(group) for group in groups)
-        learner_slots = [item.slots[item.learner] for item in items if item.learner.any()]
-        slots = np.concatenate(learner_slots) if learner_slots else np.zeros(0, np.int64)
-        cells, ordinals = self.ledger.reserve(slots)
-        for item in items:
-            item.group.reserved += item.request.num_learner
+        slots = _concatenated([item.group.slot_numbers[item.rows] for item in items])
+        learner_slots = slots
+        if any(item.request.num_learner < len(item.rows) for item in items):
+            learner_slots = slots[_concatenated([item.learner for item in items])]
+        steps = self._step[slots]
+        self._step[slots] = steps + 1
+        cells, ordinals = self.ledger.reserve(learner_slots)
+        self._note_reserved(items, cells)
         self._last_was_evaluation = evaluation
         self._last_was_learning = False
-        batch = Infer(items, cells, slots, ordinals, self._take_effects(), evaluation)
+        batch = Infer(
+            items=items,
+            slots=slots,
+            episodes=self._episode[slots],
+            steps=steps,
+            cells=cells,
+            cell_slots=learner_slots,
+            ordinals=ordinals,
+            effects=self._take_effects(),
+            evaluation=evaluation,
+        )
         self._in_flight = batch
         self._commands.append(batch)
+
+    def _note_reserved(self, items: Sequence[InferItem], cells: IntArray) -> None:
+        """Remember what each group owes now, and where its cells lie if they are a block."""
+        is_block = len(cells) > 0 and int(cells[-1]) - int(cells[0]) == len(cells) - 1
+        place = int(cells[0]) if is_block else 0
+        for item in items:
+            group, count = item.group, item.request.num_learner
+            is_whole = is_block and count == group.size and group.reserved == 0
+            group.block = place if is_whole else None
+            group.reserved += count
+            place += count
 
     def _item(self, group: Group) -> InferItem:
         request = group.waiting
@@ -525,16 +568,13 @@ class Scheduler:
         group.in_flight = True
         self._dequeue(group)
         self.dispatcher.refresh(group.member)
-        rows = request.asks.nonzero()[0]
-        slots = rows + group.start
+        if request.num_learner == group.size:
+            return InferItem(group, request, group.rows, group.everyone)
+        rows = group.rows if request.num_asking == group.size else request.asks.nonzero()[0]
         learner = request.learner_rows[rows]
         if request.num_learner < len(rows) and group.member.role is Role.TRAIN:
-            self.ledger.answered_without_cell(slots[~learner])
-        item = InferItem(
-            group, request, rows, learner, slots, self._episode[slots], self._step[slots]
-        )
-        self._step[slots] += 1
-        return item
+            self.ledger.answered_without_cell(group.slot_numbers[rows[~learner]])
+        return InferItem(group, request, rows, learner)
 
     # --- closing --------------------------------------------------------------------------
 
@@ -586,6 +626,7 @@ class Scheduler:
             return
         previous, given_up = self.ledger.give_up(cells, reason)
         group.reserved -= len(cells)
+        group.block = None
         if len(previous):
             self._effects.append(Bridge(previous, given_up))
 
@@ -738,3 +779,7 @@ class Scheduler:
             self._frozen_s += now - self._frozen_since
             self._frozen_since = None
             self._next_expiry = now  # deadlines were not looked at while the clock stood still
+
+
+def _concatenated(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

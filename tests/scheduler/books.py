@@ -91,11 +91,11 @@ class Books:
         cells = zip(
             batch.cells.tolist(), batch.cell_slots.tolist(), batch.ordinals.tolist(), strict=True
         )
+        draws = zip(batch.episodes.tolist(), batch.steps.tolist(), strict=True)
         made = []
         for item in batch.items:
             sent: Sent = item.request.payload
             frames: list[Frame | None] = []
-            draws = zip(item.episodes.tolist(), item.steps.tolist(), strict=True)
             for row, learner in zip(item.rows.tolist(), item.learner.tolist(), strict=True):
                 draw = next(draws)
                 self._draw(sent.start + row, *draw)

@@ -145,8 +145,7 @@ def test_cells_slots_and_ordinals_of_a_batch_follow_its_items() -> None:
     desk.send(b.groups[0], "01", "10")
     desk.send(a.groups[0])
     batch = desk.commands(Infer)[-1]
-    slots = [item.slots.tolist() for item in batch.items]
-    assert slots == [[3], [0, 1]]  # b's second row, then a
+    assert batch.slots.tolist() == [3, 0, 1]  # b's second row, then a
     assert batch.cell_slots.tolist() == [3, 0, 1]
     assert batch.cells.tolist() == [4, 5, 6]
     assert batch.ordinals.tolist() == [1, 1, 1]

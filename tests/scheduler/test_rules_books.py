@@ -274,8 +274,9 @@ def test_a_parked_observation_of_a_new_episode_is_no_successor(
 
     complete = FrameLedger._complete
 
-    def never_ended(self: FrameLedger, slots: slice, rows: Any, cells: Any, ended: Any) -> None:
-        complete(self, slots, rows, cells, np.zeros_like(ended))
+    def never_ended(self: FrameLedger, *frames: Any) -> None:
+        *same, _ended = frames
+        complete(self, *same, None)
 
     assert_needed(check, monkeypatch, (FrameLedger, "_complete", never_ended))
 

@@ -506,9 +506,15 @@ def test_noise_is_keyed_by_episode_and_step_whatever_batch_a_row_is_in(
         desk.send(a.groups[0], asks="01", ended="00")
         desk.send(a.groups[0])
         keys = [
-            list(zip(item.rows.tolist(), item.episodes.tolist(), item.steps.tolist(), strict=True))
+            list(
+                zip(
+                    batch.items[0].rows.tolist(),
+                    batch.episodes.tolist(),
+                    batch.steps.tolist(),
+                    strict=True,
+                )
+            )
             for batch in desk.commands(Infer)
-            for item in batch.items
         ]
         assert keys == [  # row, episode, step in episode
             [(0, 0, 0), (1, 0, 0)],
@@ -529,4 +535,4 @@ def test_a_client_that_comes_back_draws_no_noise_twice() -> None:
     assert desk.scheduler.next_episode(a) == 2  # slot 0 is in episode 1, slot 1 in episode 0
     again = desk.scheduler.join("a", Role.TRAIN, (2,), desk.now, first_episode=2)
     desk.send(again.groups[0])
-    assert desk.commands(Infer)[-1].items[0].episodes.tolist() == [2, 2]
+    assert desk.commands(Infer)[-1].episodes.tolist() == [2, 2]

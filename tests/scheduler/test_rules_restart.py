@@ -524,8 +524,8 @@ def test_fresh_episodes_draw_noise_of_their_own(monkeypatch: pytest.MonkeyPatch)
         desk.restart(b)
         desk.send(b.groups[0], has_feedback=False)
         (batch,) = desk.commands(Infer)
-        assert batch.items[0].episodes.tolist() == [promised] * 2 == [1, 1]
-        assert batch.items[0].steps.tolist() == [0, 0]
+        assert batch.episodes.tolist() == [promised] * 2 == [1, 1]
+        assert batch.steps.tolist() == [0, 0]
 
     assert_needed(check, monkeypatch, (Scheduler, "next_episode", lambda *_: 0))
 

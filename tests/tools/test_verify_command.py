@@ -71,7 +71,7 @@ def test_words_after_the_separator_are_for_this_subcommand_alone(capsys):
     assert "nothing is expected after --" in capsys.readouterr().err
 
 
-@pytest.mark.timeout(300)  # three interpreters that import torch, one after the other
+@pytest.mark.chaos
 def test_a_killed_and_resumed_run_is_found_the_same(tmp_path):
     checked = subprocess.run(
         [
