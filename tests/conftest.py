@@ -11,8 +11,8 @@ os.environ["GIT_CEILING_DIRECTORIES"] = str(Path(__file__).resolve().parents[1])
 # Before anything imports torch or numpy: on shared cores more threads make small networks slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import pytest
-from hypothesis import HealthCheck, settings
+import pytest  # noqa: E402 - after what it must find in place
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 # The same examples in every run, and no verdict that depends on how busy the machine is.
 settings.register_profile(
