@@ -42,6 +42,7 @@ VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 TRAIN_EXTRAS = frozenset({"server", "gym"})
 TEST_EXTRAS = frozenset({"server", "gym", "mujoco", "fast", "dev"})
 CLIENTS = ("client-1", "client-2")
+PARALLEL = ("-n", "auto", "--dist", "worksteal")  # the last tests take long: nobody idles
 CLIENT_GRACE_S = 10  # for a client to end by itself once the server has ended
 
 USAGE = """\
@@ -329,7 +330,7 @@ def test(arguments: list[str]) -> int:
     suites = [word[2:] for word in arguments if word in ("--learning", "--chaos")]
     others = [word for word in arguments if word not in ("--learning", "--chaos")]
     # The slow suites measure rates and want the machine for themselves.
-    selection = ["-m", " or ".join(suites), "-n", "0"] if suites else ["-n", "auto"]
+    selection = ["-m", " or ".join(suites), "-n", "0"] if suites else [*PARALLEL]
     return run(VENV_PYTHON, "-m", "pytest", *selection, *others)
 
 
@@ -347,7 +348,7 @@ def check(arguments: list[str]) -> int:
         "lint": [*python, "ruff", "check", "."],
         "types": [*python, "mypy"],
         "imports": [BIN / "lint-imports", "--no-logo"],
-        "tests": [*python, "pytest", "-n", "auto"],
+        "tests": [*python, "pytest", *PARALLEL],
     }
     if arguments:
         del steps["tests"]

@@ -186,7 +186,7 @@ def test_the_fast_tests_use_every_core(checkout, monkeypatch):
     monkeypatch.setattr(checkout.script, "ensure_installed", lambda extras: None)
     monkeypatch.setattr(checkout.script, "run", lambda *command: commands.append(command) or 0)
     checkout.script.test(["tests/wire"])
-    assert commands[0][3:] == ("-n", "auto", "tests/wire")
+    assert commands[0][3:] == ("-n", "auto", "--dist", "worksteal", "tests/wire")
 
 
 def test_train_shows_prefixed_lines_and_the_run_directory_and_passes_the_exit_code(checkout):

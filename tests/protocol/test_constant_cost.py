@@ -27,7 +27,6 @@ def calls_of(action: Callable[[], Any]) -> Counter[str]:
         if event in ("call", "c_call"):
             counts[event] += 1
 
-    gc.collect()
     gc.disable()
     sys.setprofile(count)
     try:

@@ -93,7 +93,9 @@ def test_a_killed_and_resumed_run_is_found_the_same(tmp_path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.chaos)]
+)
 def test_a_signal_ends_everything_that_was_started(tmp_path, number):
     started = tmp_path / "started"
     client = f"{sys.executable} -c 'import sys,time; open(sys.argv[1], \"w\"); time.sleep(600)'"
