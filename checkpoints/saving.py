@@ -2,7 +2,8 @@
 
 The files are written and flushed in a directory of another name, the manifest last; then that is
 renamed and its parent flushed. A process killed anywhere on the way leaves the earlier checkpoints
-as they were. Never writes twice for one step, never overwrites a whole checkpoint.
+as they were. Never writes the same twice; a whole checkpoint of the same step but with other facts,
+such as one taken before its frames were learnt from, gives way once the new one is whole.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def save(
             ``latest`` is about to be replaced.
 
     Returns:
-        Where it is, and whether anything had to be written. A torn checkpoint of the same step is
-        replaced.
+        Where it is, and whether anything had to be written: not if a whole checkpoint of this step
+        has the same facts. A torn one is replaced, and one with other facts.
 
     Raises:
         CheckpointContentError: If something in ``contents`` has no form in the format.
@@ -87,9 +88,11 @@ def save(
     files = _files(run_dir, contents)
     target = run_dir / str(contents.step)
     existing = _whole(target)
-    if existing is not None:
+    if existing is not None and existing.facts == dict(contents.facts):
         logger.info("checkpoint %s is there already and whole: nothing saved", target)
         return _result(target, existing, written=False)
+    if existing is None and os.path.lexists(target):
+        logger.warning("checkpoint %s was not whole and is replaced", target)
     staging = run_dir / f".tmp-{contents.step}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         manifest = _write_all(staging, files, contents, reached)
@@ -170,17 +173,16 @@ def _write_file(path: Path, content: TensorFile | _DocumentFile) -> str:
 
 
 def _publish(staging: Path, target: Path, reached: Reached) -> None:
-    """Give the finished directory its name; whatever torn thing has the name goes first."""
-    torn: Path | None = None
+    """Give the finished directory its name; whatever has the name goes first."""
+    old: Path | None = None
     if os.path.lexists(target):
-        torn = target.with_name(f".torn-{target.name}-{secrets.token_hex(4)}")
-        target.rename(torn)
-        logger.warning("checkpoint %s was not whole and is replaced", target)
+        old = target.with_name(f".torn-{target.name}-{secrets.token_hex(4)}")
+        target.rename(old)
     staging.rename(target)
     reached("publish")
     sync_directory(target.parent)
-    if torn is not None:
-        shutil.rmtree(torn, ignore_errors=True)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _link_latest(target: Path, reached: Reached) -> None:

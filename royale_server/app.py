@@ -40,6 +40,7 @@ from royale_server.run.attempt import Attempt, open_attempt
 from royale_server.run.control import ControlFile, ControlThread
 from royale_server.run.output import WriteFailure
 from royale_server.saved_run import from_contents, learner_state, spaces_of
+from royale_server.saver import Mark
 from royale_server.stop_signals import handle_stop_signals, interrupt_on_sigterm
 from royale_server.trainer import Start, Trainer
 
@@ -96,12 +97,13 @@ def run(
             attempt=attempt.number,
             directory=attempt.path,
             resumed=None if attempt.resumed is None else from_contents(attempt.resumed),
-            resumed_step=None if attempt.resumed is None else attempt.resumed.step,
+            resumed_from=None if attempt.resumed is None else Mark.of(attempt.resumed),
             warm_start=warm_start,
             facts=attempt.facts,
         )
         console.starting(config, run_directory=attempt.path, attempt=attempt.number)
         attempt.announce()
+        ControlFile(attempt.control_file).clear()
         assembled = partial(assemble, config, components, start, attempt, console)
         if config.inline is not None:
             from royale_server.inline import run_inline
@@ -151,6 +153,7 @@ def assemble(
     )
     if start.resumed is not None:
         admission.spaces = start.resumed.spaces
+        attempt.resumed = None  # what it held is in ``start``, and goes when the engine has it
     hub = Hub(
         config=config,
         limits=Limits(),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,22 @@ LAST_REST_S = 5.0
 """How long a run that ends waits for its rest point; then it saves the last learn step."""
 
 NO_CELLS = np.zeros(0, np.int64)
+
+
+class Mark(NamedTuple):
+    """What tells two checkpoints of a run apart.
+
+    The step alone does not: it counts stored frames, and the same frames are stored before they are
+    learnt from and after.
+    """
+
+    step: int
+    iteration: int
+
+    @classmethod
+    def of(cls, contents: CheckpointContents) -> Mark:
+        """The mark of a checkpoint."""
+        return cls(contents.step, contents.facts["metrics_row"])
 
 
 @dataclass(slots=True)
@@ -56,7 +72,7 @@ class Saver:
         model: Runs the engine's jobs.
         writer: Writes checkpoints.
         contents: Puts everything into the form of a checkpoint.
-        saved_step: Step of the checkpoint that the attempt began with.
+        saved: Mark of the checkpoint that the attempt began with.
         clock: Monotonic seconds.
         post: Hands a callback from the writer's thread to this one.
         on_saved: Called with step and path of each checkpoint on disk.
@@ -72,7 +88,7 @@ class Saver:
         model: ModelWorker,
         writer: Writer,
         contents: Callable[[Snapshot, Sessions | None], CheckpointContents],
-        saved_step: int | None,
+        saved: Mark | None,
         clock: Callable[[], float],
         post: Callable[[Callable[[], None]], None],
         on_saved: Callable[[int, Path], None],
@@ -90,10 +106,15 @@ class Saver:
         self._on_refused = on_refused
         self._on_failed = on_failed
         self._save: _Save | None = None
-        self.saved_step = saved_step
-        """Step of the newest checkpoint that is known to be on disk."""
+        self.saved = saved
+        """Mark of the newest checkpoint that is known to be on disk."""
         self.error: Exception | None = None
         """Why the newest one is not."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a checkpoint is being taken: the run goes on by itself after it."""
+        return self._save is not None
 
     def save(self) -> None:
         """Take a checkpoint at the next rest point and go on."""
@@ -169,24 +190,25 @@ class Saver:
             return
         self._save = None
         contents = self._contents(save.snapshot, save.sessions)
-        if contents.step == self.saved_step:
+        mark = Mark.of(contents)
+        if mark == self.saved:
             save.done()
         else:
-            written = partial(self._written, contents.step, save.done)
+            written = partial(self._written, mark, save.done)
             self._writer.checkpoint(contents, lambda result: self._post(partial(written, result)))
         if not save.is_last:
             self._hub.saved()
 
-    def _written(self, step: int, done: Callable[[], None], result: Path | Exception) -> None:
+    def _written(self, mark: Mark, done: Callable[[], None], result: Path | Exception) -> None:
         if isinstance(result, CheckpointSupersededError):
             logger.warning("%s", result)
         elif isinstance(result, Exception):
             self.error = result
-            self._on_refused(step, result)
+            self._on_refused(mark.step, result)
         else:
             self.error = None
-            self.saved_step = step
-            self._on_saved(step, result)
+            self.saved = mark
+            self._on_saved(mark.step, result)
         done()
 
 

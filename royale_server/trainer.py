@@ -35,7 +35,7 @@ from royale_server.monitoring.console import Console
 from royale_server.run.control import Letter
 from royale_server.run.writer import Writer
 from royale_server.saved_run import RunCounters, SavedRun, Sessions, to_contents
-from royale_server.saver import NO_CELLS, Saver
+from royale_server.saver import NO_CELLS, Mark, Saver
 from royale_server.scheduler import Effect, Group, Learn, Scheduler
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ WITH_CHECKPOINT = (End.OPERATOR, End.TERMINATED, End.IDLE)
 """Ends whose exit codes promise a checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Start:
     """Where an attempt begins."""
 
@@ -78,8 +78,8 @@ class Start:
     directory: Path
     """Of the run; for the trial save."""
     resumed: SavedRun | None = None
-    resumed_step: int | None = None
-    """Step of the checkpoint it is resumed from."""
+    resumed_from: Mark | None = None
+    """Mark of the checkpoint it is resumed from."""
     warm_start: LearnerState | None = None
     facts: Mapping[str, Any] | None = None
     """Digests that go into every checkpoint's manifest."""
@@ -134,7 +134,6 @@ class Trainer:
         self._stop_deadline: float | None = None
         self._is_learning = False
         self._is_closing = False
-        self._is_paused = False
         self._is_ended = False
         self._num_signals = 0
         self._has_collected = False
@@ -202,6 +201,7 @@ class Trainer:
                 partial(built.engine.snapshot, NO_CELLS), self._try_saving, self.failed
             )
         self._hub.attach(built.engine, scheduler, None if resumed is None else resumed.sessions)
+        self._start.resumed = None  # a copy of everything: let it go
 
     def _make_saver(self, built: Built) -> Saver:
         return Saver(
@@ -210,7 +210,7 @@ class Trainer:
             model=self._model,
             writer=self._writer,
             contents=self._contents,
-            saved_step=self._start.resumed_step,
+            saved=self._start.resumed_from,
             clock=self._clock,
             post=self._post,
             on_saved=self._checkpoint_saved,
@@ -230,7 +230,8 @@ class Trainer:
         self._episodes = [EndedEpisode(*episode) for episode in counters.episodes]
         self._episodes_total = counters.episodes_total
         self._hub.expect_episodes(counters.next_episodes)
-        step = self._start.resumed_step
+        assert self._start.resumed_from is not None
+        step = self._start.resumed_from.step
         logger.info("resumed from the checkpoint of step %s", f"{step:,}")
         self.event("resumed", f"resumed from step {step}", step=step)
 
@@ -306,9 +307,13 @@ class Trainer:
         """See `RestListener`."""
         if self._saver is not None:
             self._saver.rested(effects)
-        elif self._built is not None:
-            apply = partial(self._built.engine.apply, effects)
-            self._model.submit(apply, lambda _: None, self.failed)
+        else:
+            self._apply(effects)
+
+    def _apply(self, effects: tuple[Effect, ...]) -> None:
+        assert self._built is not None
+        apply = partial(self._built.engine.apply, effects)
+        self._model.submit(apply, lambda _: None, self.failed)
 
     def gathered(self, sessions: Sessions) -> None:
         """See `RestListener`."""
@@ -348,6 +353,9 @@ class Trainer:
     def learn_due(self, command: Learn) -> None:
         """See `Listener`. A run that ends saves what it has learnt and learns no more."""
         if self._end is not None:
+            # The frames stay, to be saved; what was still to be written to them goes with them.
+            self._apply(command.effects)
+            self._hub.rest()
             self._hub.learn_aborted()
             return
         assert self._built is not None
@@ -485,9 +493,12 @@ class Trainer:
         """Do what a person asks for through the control file. Any letter ends a pause."""
         self.event("control", f"{letter.name.lower()} asked for", letter=letter.value)
         logger.info("%s asked for through the control file", letter.name.lower())
-        if self._is_paused:
-            self._is_paused = False
-            self._hub.resume()
+        if self._end is not None:
+            logger.info("the run is ending already")
+            return
+        if self._hub.is_paused:
+            is_saving = self._saver is not None and self._saver.is_under_way
+            self._hub.end_pause(stay_at_rest=is_saving)
         match letter:
             case Letter.QUIT:
                 self.stop(End.OPERATOR, "quit asked for through the control file")
@@ -497,17 +508,15 @@ class Trainer:
                 self._pause()
 
     def _checkpoint_now(self) -> None:
-        if self._end is not None:
-            return
         if self._saver is None or self._iteration == 0:
             logger.warning("no checkpoint: nothing has been learnt yet")
             return
         self._saver.save()
 
     def _pause(self) -> None:
-        if self._end is not None or self._built is None:
+        if self._built is None:
+            logger.warning("no pause: the run waits for its first client")
             return
-        self._is_paused = True
         self._hub.pause()
         logger.info("paused; another letter in the control file ends it")
 
@@ -562,11 +571,11 @@ class Trainer:
         self._finish(code)
 
     @property
-    def _saved_step(self) -> int | None:
-        return self._start.resumed_step if self._saver is None else self._saver.saved_step
+    def _saved(self) -> Mark | None:
+        return self._start.resumed_from if self._saver is None else self._saver.saved
 
     def _saved_by_this_attempt(self) -> bool:
-        return self._saved_step is not None and self._saved_step != self._start.resumed_step
+        return self._saved is not None and self._saved != self._start.resumed_from
 
     def _finish(self, code: ExitCode) -> None:
         if self._is_ended:
@@ -579,7 +588,7 @@ class Trainer:
             self._console.ended(
                 self._end_message,
                 code=code,
-                saved_step=self._saved_step,
+                saved_step=None if self._saved is None else self._saved.step,
                 step=self._step,
                 is_finished=self._end is End.FINISHED,
             )

@@ -47,6 +47,10 @@ class Peer:
     """What a checkpoint knows of it, until its environments are restored."""
     restoring_since: float = 0.0
     """Since when it has been restoring them."""
+    late_snapshots: int = 0
+    """Snapshots of its environments that did not come in time."""
+    is_told_of: bool = False
+    """That it has no snapshots was said."""
     is_closed: bool = False
     busy_said_at: float = 0.0
     warn_again_at: float = 0.0

@@ -22,9 +22,12 @@ from royale_server.endpoint.gathering import Gathering
 from royale_server.endpoint.returning import Remembered, ReturningClients
 from royale_server.endpoint.roll import Roll
 from royale_server.saved_run import SavedClient, Sessions
-from royale_server.scheduler import Effect, Member, Rested, Scheduler
+from royale_server.scheduler import Effect, Member, Rested, Role, Scheduler
 
 logger = logging.getLogger(__name__)
+
+MOST_LATE_SNAPSHOTS = 2
+"""Snapshots a client may fail to give in time before it is not asked any more."""
 
 SNAPSHOT_WAIT_S = 5.0
 """How long a rest point waits for snapshots; a deterministic run waits as for a request."""
@@ -93,6 +96,20 @@ class Continuity:
         for peer in asked:
             self._owing[peer] = self._num_gatherings
             self._roll.send(peer, partial(peer.session.snapshot, self._num_gatherings))
+        self._say_who_is_left_out(scheduler, saved)
+
+    def _say_who_is_left_out(self, scheduler: Scheduler, saved: set[str]) -> None:
+        """Say, once each, which clients would have to begin new episodes after a resume."""
+        for member, peer in self._roll.by_member.items():
+            if member.role is not Role.TRAIN or peer.remembered is not None:
+                continue
+            if peer.name not in saved:
+                text = f"client {peer.name} is late and no part of the checkpoint"
+                self._listener.event("left_out", text, client=peer.name)
+            elif SNAPSHOT not in _hello(peer).features and not peer.is_told_of:
+                peer.is_told_of = True
+                text = f"client {peer.name} has no snapshots: a resume begins its episodes anew"
+                self._listener.event("no_snapshot", text, client=peer.name)
 
     def gather(self) -> None:
         """Hand over what clients come back to, once it is complete. Call it after any event."""
@@ -102,6 +119,8 @@ class Continuity:
         if not gathering.is_complete and self._clock() < gathering.deadline:
             return
         self._gathering = None
+        for peer in gathering.waiting:
+            self._count_late(peer)
         for name, why in gathering.give_up().items():
             text = f"no snapshot of client {name}: {why}; a resume begins its episodes anew"
             self._listener.event("no_snapshot", text, client=name)
@@ -112,6 +131,13 @@ class Continuity:
                 versions=dict(gathering.versions),
             )
         )
+
+    def _count_late(self, peer: Peer) -> None:
+        """A client that holds up every checkpoint is not asked any more."""
+        peer.late_snapshots += 1
+        if peer.late_snapshots == MOST_LATE_SNAPSHOTS:
+            text = f"client {peer.name} has been too slow to be saved {peer.late_snapshots} times: "
+            self._say("too_slow", text + "it is not asked any more", client=peer.name)
 
     def snapshotted(self, peer: Peer, snapshotted: Snapshotted) -> None:
         """Take a snapshot, unless the run has gone on without it."""
@@ -271,4 +297,5 @@ def _hello(peer: Peer) -> Hello:
 
 
 def _can_snapshot(peer: Peer) -> bool:
-    return peer.remembered is None and SNAPSHOT in _hello(peer).features
+    is_able = peer.remembered is None and SNAPSHOT in _hello(peer).features
+    return is_able and peer.late_snapshots < MOST_LATE_SNAPSHOTS

@@ -13,6 +13,9 @@ from royale_server.endpoint.returning import States
 from royale_server.saved_run import SavedClient
 from royale_server.scheduler import SchedulerState
 
+MAX_BYTES = 2**30
+"""Of all snapshots of one checkpoint: they are held in memory until it is written."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Gathering:
@@ -27,6 +30,8 @@ class Gathering:
     waiting: dict[Peer, None]
     deadline: float
     """When it goes on without those that have not answered."""
+    num_bytes: int = 0
+    """Of the snapshots received."""
     failures: dict[str, str] = field(default_factory=dict)
     """Why there is no snapshot, by client name."""
 
@@ -40,7 +45,11 @@ class Gathering:
         if peer not in self.waiting:
             return
         del self.waiting[peer]
+        size = sum(state.nbytes for state in states)
+        if failure is None and self.num_bytes + size > MAX_BYTES:
+            failure = f"its {size:,} bytes are beyond the {MAX_BYTES:,} of all snapshots together"
         if failure is None:
+            self.num_bytes += size
             self.clients[peer.name] = replace(self.clients[peer.name], states=states)
         else:
             self.failures[peer.name] = failure

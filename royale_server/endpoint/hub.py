@@ -268,6 +268,21 @@ class Hub:
         self._explainer.is_paused = True
         self.rest()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether a person has paused the run."""
+        return self._explainer.is_paused
+
+    def end_pause(self, *, stay_at_rest: bool) -> None:
+        """End a pause.
+
+        Args:
+            stay_at_rest: A checkpoint is being taken; `saved` goes on after it.
+        """
+        self._explainer.is_paused = False
+        if not stay_at_rest:
+            self.resume()
+
     def saved(self) -> None:
         """Go on after a rest for a checkpoint, unless the run is paused."""
         if not self._explainer.is_paused:

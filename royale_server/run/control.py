@@ -41,6 +41,17 @@ class ControlFile:
         self._path = path
         self._has_said_stuck = False
 
+    def clear(self) -> None:
+        """Forget a letter to an earlier start: it was not meant for this one."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._say_stuck(error)
+            return
+        logger.warning("%s: a letter from before this start is not obeyed", self._path)
+
     def take(self) -> Letter | None:
         """Take the letter, if there is one, and remove the file.
 

@@ -127,6 +127,11 @@ class Scheduler:
         return not self.dispatcher.started and len(self._trainers) < self.config.min_clients
 
     @property
+    def is_rested(self) -> bool:
+        """The rest point that was asked for is reached, and not over."""
+        return self._is_rested
+
+    @property
     def is_idle(self) -> bool:
         """Neither a batch nor a learn step is under way."""
         return self._in_flight is None and not self.collection.learning

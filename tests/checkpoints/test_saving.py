@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -82,6 +83,17 @@ def test_a_torn_checkpoint_of_the_same_step_is_replaced(tmp_path, caplog):
     assert result.written
     assert load(path).tensors["model"]["weight"][0, 0] == 3.0
     assert "was not whole and is replaced" in caplog.text
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["7", "latest"]
+
+
+def test_a_whole_checkpoint_of_the_same_step_gives_way_to_one_with_other_facts(tmp_path, caplog):
+    """The frames that the step counts may have been learnt from in between."""
+    (path,) = saved(tmp_path, 7)
+    learnt = replace(make_contents(7, fill=3.0), facts={"metrics_row": 12})
+    assert save(tmp_path, learnt).written
+    assert load(path).tensors["model"]["weight"][0, 0] == 3.0
+    assert not save(tmp_path, learnt).written
+    assert "not whole" not in caplog.text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["7", "latest"]
 
 

@@ -19,6 +19,7 @@ from royale_client.wire.spaces import (
     MultiDiscreteSpec,
     TextSpec,
 )
+from royale_server.endpoint import gathering
 from royale_server.saved_run import SavedRun
 from tests.server.loop_world import LoopWorld
 from tests.server.resume_world import ResumableWorld
@@ -602,6 +603,57 @@ def test_a_client_that_still_owes_a_snapshot_is_not_asked_for_another() -> None:
     world.play_frames(30)
     world.rest()
     assert client.heard == ["snapshot", "snapshot"]
+
+
+def test_a_client_that_is_always_late_with_its_snapshots_holds_up_no_third_checkpoint() -> None:
+    world = ResumableWorld(20)
+    client = world.join("a", (2,), behaviour={"answers_snapshots": False})
+    for number, frames in enumerate((7, 15, 25, 35), start=1):
+        world.play_frames(frames)
+        world.hub.rest()
+        world.settle()
+        if number <= 2:
+            assert len(world.listener.sessions) == number - 1, "it is waited for"
+            world.wait(5.1)
+            client.send_raw(client.session.snapshotted(number, (b"late",)))
+        assert len(world.listener.sessions) == number
+        world.hub.resume()
+        world.run()
+    assert client.heard == ["snapshot", "snapshot"]
+    assert len(world.events("too_slow")) == 1
+
+
+def test_snapshots_beyond_the_bound_of_all_together_are_done_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ResumableWorld(40)
+    world.join("a", (2,))
+    world.join("b", (2,))
+    world.play_frames(15)
+    world.rest()
+    sizes = {
+        name: sum(state.nbytes for state in client.states)
+        for name, client in world.listener.sessions[-1].clients.items()
+    }
+    monkeypatch.setattr(gathering, "MAX_BYTES", sizes["a"] + sizes["b"] // 2)
+    world.hub.resume()
+    world.play_frames(30)
+    world.rest()
+    kept = [bool(client.states) for client in world.listener.sessions[-1].clients.values()]
+    assert sorted(kept) == [False, True]
+    (text,) = world.events("no_snapshot")
+    assert "of all snapshots together" in text
+
+
+def test_a_client_without_snapshots_is_named_once() -> None:
+    world = ResumableWorld(20)
+    world.join("a", (2,), features=(RESTART,))
+    for frames in (7, 15):
+        world.play_frames(frames)
+        world.rest()
+        world.hub.resume()
+    (text,) = world.events("no_snapshot")
+    assert "client a has no snapshots" in text
 
 
 def test_a_snapshot_of_a_rest_that_is_over_is_not_taken_for_one_of_the_next() -> None:

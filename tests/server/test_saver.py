@@ -14,15 +14,16 @@ import pytest
 from checkpoints import CheckpointWriteError
 from royale_server.model.worker import InlineWorker
 from royale_server.run.writer import CheckpointSupersededError
-from royale_server.saver import LAST_REST_S, Saver
+from royale_server.saver import LAST_REST_S, Mark, Saver
 
 PATH = Path("somewhere")
+ITERATION = 7
 
 
 class Bench:
     """A saver, and everything it calls on noted in ``calls``."""
 
-    def __init__(self, *, saved_step: int | None = None, frames: int = 3) -> None:
+    def __init__(self, *, saved: Mark | None = None, frames: int = 3) -> None:
         self.now = 100.0
         self.calls: list[str] = []
         self.frames = frames
@@ -51,7 +52,7 @@ class Bench:
             model=self.model,
             writer=writer,
             contents=self._contents,
-            saved_step=saved_step,
+            saved=saved,
             clock=lambda: self.now,
             post=self.posted.append,
             on_saved=lambda step, _path: self.saved.append(step),
@@ -69,7 +70,7 @@ class Bench:
 
     def _contents(self, snapshot: Any, sessions: Any) -> Any:
         step = snapshot.global_step + (snapshot.frames if sessions else 0)
-        return SimpleNamespace(step=step, sessions=sessions)
+        return SimpleNamespace(step=step, sessions=sessions, facts={"metrics_row": ITERATION})
 
     # what the others do
     def rested(self, *effects: Any) -> None:
@@ -114,9 +115,9 @@ def test_the_run_goes_on_as_soon_as_everything_is_copied() -> None:
     assert bench.copied == [([0, 1, 2], ("a reward",))]
     assert bench.calls == ["rest", "go on"], "and the disk is not waited for"
     assert bench.to_the_disk() == (1003, "sessions")
-    assert bench.saver.saved_step is None
+    assert bench.saver.saved is None
     bench.disk()
-    assert bench.saver.saved_step == 1003
+    assert bench.saver.saved == Mark(1003, ITERATION)
     assert bench.saved == [1003]
 
 
@@ -165,10 +166,10 @@ def test_a_save_can_follow_a_save_that_is_still_being_written() -> None:
         bench.copy()
     assert bench.calls == ["rest", "go on"] * 2
     bench.disk(CheckpointSupersededError(PATH, "not written, since step 1005 followed"))
-    assert bench.saver.saved_step is None
+    assert bench.saver.saved is None
     assert bench.saver.error is None
     bench.disk()
-    assert bench.saver.saved_step == 1005
+    assert bench.saver.saved == Mark(1005, ITERATION)
 
 
 def test_a_rest_that_does_not_come_costs_the_open_iteration_and_nothing_else(
@@ -281,7 +282,7 @@ def test_a_stop_after_a_periodic_save_rests_anew() -> None:
     assert bench.done == []
     bench.disk()
     assert bench.done == ["concluded"]
-    assert bench.saver.saved_step == 1007
+    assert bench.saver.saved == Mark(1007, ITERATION)
 
 
 def test_a_run_that_is_told_to_rest_once_more_is_copied_once_more() -> None:
@@ -311,7 +312,7 @@ def test_what_a_rest_brings_is_written_to_the_frames_though_nothing_is_saved() -
 
 
 def test_what_is_on_disk_already_is_not_written_again() -> None:
-    bench = Bench(saved_step=1003)
+    bench = Bench(saved=Mark(1003, ITERATION))
     bench.saver.save()
     bench.rested()
     bench.gathered()
@@ -327,6 +328,16 @@ def test_what_is_on_disk_already_is_not_written_again() -> None:
     assert bench.saved == []
 
 
+def test_frames_that_were_saved_before_they_were_learnt_from_are_saved_again_after() -> None:
+    """The step counts stored frames: it is the same before the learn step and after it."""
+    bench = Bench(saved=Mark(1003, ITERATION - 1))
+    bench.saver.save_last(bench.conclude)
+    bench.rested()
+    bench.gathered()
+    bench.copy()
+    assert bench.to_the_disk()[0] == 1003
+
+
 def test_a_refusal_of_the_disk_is_remembered_until_a_checkpoint_is_written() -> None:
     bench = Bench()
     refusal = CheckpointWriteError(PATH, "no space left on device")
@@ -337,7 +348,7 @@ def test_a_refusal_of_the_disk_is_remembered_until_a_checkpoint_is_written() -> 
     bench.disk(refusal)
     assert bench.refused == [(1003, refusal)]
     assert bench.saver.error is refusal
-    assert bench.saver.saved_step is None
+    assert bench.saver.saved is None
     bench.saver.save_last(bench.conclude)
     bench.rested()
     bench.gathered()

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import checkpoints
 from royale_server.exit_codes import ExitCode
+from royale_server.run.control import Letter
 from tests.server.trainer_world import Attempt
 
 FOUR_ROWS = 4
@@ -130,4 +132,81 @@ def test_a_run_that_is_stopped_while_it_is_paused_goes_on_to_the_bit(
     first.play()
     first.interrupt()
     first.end()
+    goes_on_as(whole, first, tmp_path)
+
+
+def aborted(directory: Path) -> Attempt:
+    """A run that was stopped in its third learn step, which was given up."""
+    first = Attempt(directory)
+    first.join()
+    first.play_rows(2)
+    first.hold_learning = True
+    first.play()
+    first.interrupt()
+    first.interrupt()
+    first.hold_learning = False
+    first.end()
+    assert len(first.rows) == 2
+    return first
+
+
+def test_what_is_learnt_from_frames_that_were_saved_before_reaches_the_disk(
+    whole: Attempt, tmp_path: Path
+) -> None:
+    """The step counts stored frames: the checkpoint after the learn step has the step of before."""
+    (saved,) = {aborted(tmp_path).writer.steps[-1]}
+    second = Attempt(tmp_path, until_timesteps=saved)
+    second.run()  # it needs no client
+    assert second.exit_code is ExitCode.FINISHED
+    assert second.rows == whole.rows[2:3]
+    newest = checkpoints.load(checkpoints.newest(tmp_path)[0])
+    assert newest.step == saved
+    assert newest.documents["state"]["learner"]["global_step"] == saved
+    learnt = {name: second.model()[name] for name in newest.tensors["model"]}
+    assert {n: t.numpy().tobytes() for n, t in newest.tensors["model"].items()} == learnt
+    assert checkpoints.list_steps(tmp_path).count(saved) == 1
+
+
+@pytest.mark.parametrize("second", [Letter.PAUSE, Letter.CHECKPOINT])
+@pytest.mark.parametrize("third", [Letter.PAUSE, Letter.CHECKPOINT, None])
+def test_letters_while_a_checkpoint_is_taken_neither_end_saving_nor_change_the_run(
+    whole: Attempt, tmp_path: Path, second: Letter, third: Letter | None
+) -> None:
+    attempt = Attempt(tmp_path)
+    attempt.join()
+    attempt.play(lambda: attempt.hub.scheduler.ledger.stored_total >= 75)
+    attempt.trainer.control(Letter.CHECKPOINT)
+    attempt.run()  # the snapshots have not come yet
+    for letter in [second, third]:
+        if letter is not None:
+            attempt.trainer.control(letter)
+            attempt.run()
+    attempt.play(lambda: bool(attempt.writer.steps))
+    if attempt.hub.is_paused:
+        attempt.trainer.control(Letter.CHECKPOINT)
+    num_saved = len(attempt.writer.steps)
+    attempt.play_rows(FOUR_ROWS - 1)
+    attempt.trainer.control(Letter.CHECKPOINT)
+    attempt.play_rows(FOUR_ROWS)
+    assert len(attempt.writer.steps) > num_saved
+    assert attempt.rows == whole.rows[:FOUR_ROWS]
+    assert attempt.model() == whole.model()
+
+
+@pytest.mark.parametrize("letter", list(Letter))
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_letter_to_a_run_that_is_ending_changes_nothing(
+    whole: Attempt, tmp_path: Path, letter: Letter, paused: bool
+) -> None:
+    first = Attempt(tmp_path)
+    first.join()
+    first.play(lambda: first.hub.scheduler.ledger.stored_total >= 75)
+    if paused:
+        first.trainer.control(Letter.PAUSE)
+        first.play(lambda: first.hub.scheduler.is_rested)
+    first.interrupt()
+    first.trainer.control(letter)
+    first.run()
+    first.end()
+    assert first.exit_code is ExitCode.FINISHED
     goes_on_as(whole, first, tmp_path)

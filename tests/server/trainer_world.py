@@ -28,6 +28,7 @@ from royale_server.model.build import Components
 from royale_server.model.worker import InlineWorker
 from royale_server.monitoring.console import Console
 from royale_server.saved_run import from_contents
+from royale_server.saver import Mark
 from royale_server.trainer import End, Start, Trainer
 from tests.server.loop_world import ACTION, OBSERVATION
 from tests.server.resume_world import EnvClient
@@ -197,5 +198,5 @@ def _start(directory: Path) -> Start:
         attempt=2,
         directory=directory,
         resumed=from_contents(contents),
-        resumed_step=contents.step,
+        resumed_from=Mark.of(contents),
     )
