@@ -3,22 +3,19 @@
 A cell is an index into every array here. Which cells are free, reserved or complete, and which
 frames may be trained on, is decided by the caller: this module stores and adds up, and schedules
 nothing. All work is on index arrays, a fixed number of array operations for any number of rows.
-NumPy arrays are the truth; tensors are views of their memory.
+NumPy arrays are the truth; nothing here knows of tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from algorithms.errors import RestoreError
 from algorithms.spaces import ArrayLayout
-
-if TYPE_CHECKING:
-    import torch
 
 Array: TypeAlias = npt.NDArray[Any]
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -177,20 +174,6 @@ class RolloutStorage:
         index = contiguous(cells)
         self.slots[index] = slots
         self.ordinals[index] = ordinals
-        self._clear_outcome(index)
-
-    def reset_cells(self, cells: IntArray) -> None:
-        """Make cells as good as never used; their observations stay until overwritten.
-
-        Args:
-            cells: Cells that were given up or have been learnt from. Shape ``(n,)``.
-        """
-        index = contiguous(cells)
-        self.slots[index] = UNUSED
-        self.ordinals[index] = UNUSED
-        self._clear_outcome(index)
-
-    def _clear_outcome(self, index: slice | IntArray) -> None:
         self.rewards[index] = 0.0
         self.terminated[index] = False
         self.truncated[index] = False
@@ -288,18 +271,6 @@ class RolloutStorage:
         """
         index = contiguous(cells)
         return tuple(array[index] for array in self.observations)
-
-    def observation_tensors(self) -> tuple[torch.Tensor, ...]:
-        """Return every observation array as a CPU tensor that shares its memory."""
-        import torch
-
-        return tuple(torch.from_numpy(array) for array in self.observations)
-
-    def step_state_tensors(self) -> dict[str, torch.Tensor]:
-        """Return every step-state array as a CPU tensor that shares its memory."""
-        import torch
-
-        return {name: torch.from_numpy(array) for name, array in self.step_state.items()}
 
 
 def _allocate(capacity: int, layout: ArrayLayout) -> Array:

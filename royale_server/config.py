@@ -190,11 +190,6 @@ class ServerConfig:
         if problems:
             raise ConfigError("\n".join(problems))
 
-    @property
-    def inline_kwargs(self) -> dict[str, Any]:
-        """The keyword arguments of the ``--inline`` environment."""
-        return _json_object(self.inline_env_kwargs) if self.inline_env_kwargs else {}
-
     def reached_limit(self, global_step: int, recent_returns: Sequence[float]) -> str | None:
         """Return which limit a run has reached, as a sentence; ``None`` if none.
 
@@ -339,7 +334,7 @@ def _inline_problems(config: ServerConfig) -> list[str]:
     ]
     if config.inline_env_kwargs is not None:
         try:
-            _json_object(config.inline_env_kwargs)
+            _check_json_object(config.inline_env_kwargs)
         except ValueError as error:
             problems.append(
                 f"inline_env_kwargs: got {config.inline_env_kwargs!r}, expected a JSON object "
@@ -348,9 +343,8 @@ def _inline_problems(config: ServerConfig) -> list[str]:
     return problems
 
 
-def _json_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object. Raises ValueError for anything else."""
+def _check_json_object(text: str) -> None:
+    """Raise ValueError for anything but a JSON object."""
     value = json.loads(text)
     if not isinstance(value, dict):
         raise ValueError(f"this is a {type(value).__name__}")
-    return value

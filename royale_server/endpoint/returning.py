@@ -71,10 +71,6 @@ class ReturningClients:
         """The same, and await it no longer."""
         return self._by_name.pop(name, None)
 
-    def forget(self, member: Member) -> None:
-        """The scheduler has given its place away."""
-        self._by_name.pop(member.name, None)
-
     @property
     def places(self) -> dict[str, int]:
         """Slots of the places that are kept, by the name of who is awaited, in order."""

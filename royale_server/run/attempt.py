@@ -21,8 +21,12 @@ from royale_server.run.directory import RunDirectory, create
 from royale_server.run.finished import refuse_finished
 from royale_server.run.identity import DRIFT_MARK, Difference, environment_difference
 from royale_server.run.identity_check import CheckedIdentity, fresh_identity, resumed_identity
-from royale_server.run.identity_record import write_identity
-from royale_server.run.opening import drift_event, events_of_opening, warnings_of_opening
+from royale_server.run.opening import (
+    drift_event,
+    events_of_opening,
+    full_event,
+    warnings_of_opening,
+)
 from royale_server.run.output import Retention, WriteFailure
 from royale_server.run.prepare import RunPlan, plan
 from royale_server.run.writer import Writer
@@ -70,16 +74,12 @@ class Attempt:
         self._identity = identity
         self._record = identity.record
         self._is_unwritten = identity.is_new and directory.plan.mode == "resume"
+        self._is_full_said = False
 
     @property
     def row_marks(self) -> dict[str, float]:
         """What every metrics row must carry: that the run is no longer what it began as."""
         return self._record.marks
-
-    @property
-    def known_environments(self) -> tuple[tuple[str, str], ...]:
-        """Id and digest of every environment that has taken part in the run."""
-        return self._record.environments
 
     def announce(self) -> None:
         """Say what is worth knowing about this start. Call it once the run's log is open."""
@@ -91,7 +91,7 @@ class Attempt:
     def begin(self) -> None:
         """The engine is built: from here on the directory stays, and what was allowed counts."""
         self.has_begun = True
-        self._write_identity()
+        self._hand_over_identity()
 
     def environment_difference(self, env_id: str, env_digest: str) -> Difference | None:
         """Say how a client's environment differs from those of the run that is resumed.
@@ -108,33 +108,46 @@ class Attempt:
         return environment_difference(self._record.environments, env_id, env_digest)
 
     def note_environment(self, env_id: str, env_digest: str) -> None:
-        """Remember, durably, that an environment takes part; one that differs marks all later rows.
+        """Remember that an environment takes part; one that differs marks all later rows.
+
+        It is on disk before any row that follows. Once ``MAX_ENVIRONMENTS`` are known, further ones
+        change nothing, which is said once; the first of them still marks a run that is resumed.
 
         Args:
             env_id: Id of the environment.
             env_digest: Digest of its version and settings.
         """
+        if (env_id, env_digest) in self._record.environments:
+            return
+        if self._record.is_full:
+            if self._is_full_said:
+                return
+            self._say_full(env_id)
+        self._remember(env_id, env_digest)
+        if self.has_begun:
+            self._hand_over_identity()
+
+    def _say_full(self, env_id: str) -> None:
+        self._is_full_said = True
+        event = full_event(len(self._record.environments), env_id)
+        logger.warning("%s", event["message"])
+        self.writer.event(event)
+
+    def _remember(self, env_id: str, env_digest: str) -> None:
+        before = self._record
         difference = self.environment_difference(env_id, env_digest)
         if difference is not None:
             self._record = self._record.with_change(self.number, DRIFT_MARK, [difference])
             logger.warning("allowed: %s", difference)
             self.writer.event(drift_event(DRIFT_MARK, [difference]))
-        before, self._record = self._record, self._record.with_environment(env_id, env_digest)
-        self._is_unwritten |= difference is not None or self._record is not before
-        if self.has_begun:
-            self._write_identity()
+        self._record = self._record.with_environment(env_id, env_digest)
+        self._is_unwritten |= self._record is not before
 
-    def _write_identity(self) -> None:
-        """What cannot be written now is tried again with the next environment."""
-        if not self._is_unwritten:
-            return
-        path = self._directory.layout.identity
-        try:
-            write_identity(path, self._record)
-        except OSError as error:
-            logger.error("%s cannot be written: %s", path, error.strerror or error)
-            return
-        self._is_unwritten = False
+    def _hand_over_identity(self) -> None:
+        """Clients bring environments, and a disk is slow: only the writer's thread waits for it."""
+        if self._is_unwritten:
+            self.writer.identity(self._record)
+            self._is_unwritten = False
 
 
 @contextlib.contextmanager
@@ -167,7 +180,7 @@ def open_attempt(
         report = writer.close(WRITER_CLOSE_S)
         if not report.flushed:
             logger.error(
-                "the disk did not take everything; the last lines of %s are missing", attempt.path
+                "the disk did not take everything; what came last in %s is missing", attempt.path
             )
         if attempt.has_begun:
             directory.close()

@@ -35,6 +35,7 @@ DRIFT_MARK, DIRTY_MARK = "run/identity_drift", "run/dirty"
 _ABSENT = object()
 _HEX = re.compile(r"[0-9a-f]{16,}")
 _SHOWN_DIGITS = 12
+_SHOWN_ENVIRONMENTS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +178,17 @@ def environment_difference(
         return None
     old = [digest for name, digest in saved if name == env_id]
     if old:
-        known = " or ".join(map(_shown, old))
+        known = _first_few(list(map(_shown, old)), " or ")
         return Difference(field=f"environment {env_id}", old=known, new=_shown(digest))
-    ids = ", ".join(dict.fromkeys(name for name, _ in saved))
+    ids = _first_few(list(dict.fromkeys(name for name, _ in saved)), ", ")
     return Difference(field="environment", old=ids, new=env_id)
+
+
+def _first_few(names: Sequence[str], separator: str) -> str:
+    """Join names; this goes to clients and into files, so it must stay short."""
+    shown = separator.join(names[:_SHOWN_ENVIRONMENTS])
+    more = len(names) - _SHOWN_ENVIRONMENTS
+    return f"{shown}{separator}{more} more" if more > 0 else shown
 
 
 def accepted_marks(

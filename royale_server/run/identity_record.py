@@ -19,6 +19,9 @@ from royale_server.run.identity import Difference, Fields
 
 SCHEMA = 1
 
+MAX_ENVIRONMENTS = 256
+"""Environments that a run remembers. Clients bring them, so that there must be an end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -37,7 +40,8 @@ class IdentityRecord:
     fields: Fields
     """See ``identity.build``; those of the newest attempt that had begun."""
     environments: tuple[tuple[str, str], ...] = ()
-    """Id and digest of every environment that took part, in the order of their coming."""
+    """Id and digest of the environments that took part, in the order of their coming; at most
+    ``MAX_ENVIRONMENTS``."""
     changes: tuple[Change, ...] = field(default=())
     """Oldest first."""
 
@@ -45,6 +49,11 @@ class IdentityRecord:
     def marks(self) -> dict[str, float]:
         """What every row must carry from now on."""
         return {change.mark: 1.0 for change in self.changes}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further environment is remembered."""
+        return len(self.environments) >= MAX_ENVIRONMENTS
 
     def with_change(
         self, attempt: int, mark: str, differences: Sequence[Difference]
@@ -55,8 +64,8 @@ class IdentityRecord:
         return replace(self, changes=(*self.changes, change))
 
     def with_environment(self, env_id: str, digest: str) -> IdentityRecord:
-        """The same with one more environment, if it is a new one."""
-        if (env_id, digest) in self.environments:
+        """The same with one more environment, if it is a new one and there is room."""
+        if (env_id, digest) in self.environments or self.is_full:
             return self
         return replace(self, environments=(*self.environments, (env_id, digest)))
 

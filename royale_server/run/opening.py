@@ -1,6 +1,7 @@
-"""What is worth saying about the start of an attempt: sentences for people, events for the file.
+"""What is worth saying about an attempt's start and identity: sentences, and events for the file.
 
-Puts into words what ``identity_check`` and the lock have found; finds out nothing itself.
+Puts into words what ``identity_check``, the lock and the attempt have found; finds out nothing
+itself.
 """
 
 from __future__ import annotations
@@ -58,6 +59,20 @@ def drift_event(mark: str, found: Sequence[Difference]) -> Row:
         "kind": _KINDS[mark],
         "message": f"went on although it was not the same run: {'; '.join(map(str, found))}",
         "differences": [difference.to_data() for difference in found],
+    }
+
+
+def full_event(count: int, env_id: str) -> Row:
+    """That the environments of the run are no longer remembered.
+
+    Args:
+        count: How many are.
+        env_id: Id of the first that is not.
+    """
+    return {
+        "kind": "environments_full",
+        "message": f"the run remembers {count} environments and no more: {env_id} and later new "
+        "ones take part, and after a resume they need --allow-identity-drift",
     }
 
 

@@ -1,4 +1,4 @@
-"""What the writer thread writes to: the row files, the checkpoints, and then the trackers.
+"""What the writer thread writes to: row files, identity, checkpoints, and then the trackers.
 
 Used from one thread. Keeps the order that makes a run readable after a crash: a row is durable
 before anybody hears of it, and before the checkpoint that cites it. Never decides that a failure
@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 from checkpoints import CheckpointContents, CheckpointWriteError, prune, save
 from royale_server import crash_points
 from royale_server.monitoring.trackers import TrackerThread
+from royale_server.run.identity_record import IdentityRecord, write_identity
 from royale_server.run.layout import RunLayout
 from royale_server.run.records import AppendFile, last_record, plain_record, render
 
@@ -83,6 +84,8 @@ class RunOutput:
             "events": AppendFile(layout.events),
         }
         self._refused: set[StreamName] = set()
+        self._unwritten_identity: IdentityRecord | None = None
+        self._is_identity_refused = False
 
     @property
     def torn_files(self) -> list[str]:
@@ -93,6 +96,11 @@ class RunOutput:
     def num_unwritten(self) -> int:
         """Lines that the disk has refused so far."""
         return sum(file.num_unwritten for file in self._files.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the disk has taken everything that was not given up."""
+        return self.num_unwritten == 0 and self._unwritten_identity is None
 
     @property
     def num_dropped(self) -> int:
@@ -112,8 +120,14 @@ class RunOutput:
         for row in rows:
             self._append(stream, plain_record(row))
 
+    def write_identity(self, record: IdentityRecord) -> None:
+        """Replace ``identity.json``, durably. One that is refused keeps no checkpoint waiting."""
+        self._unwritten_identity = record
+        self._retry_identity()
+
     def retry_refused(self) -> None:
         """Try again to write what the disk refused."""
+        self._retry_identity()
         for stream, file in self._files.items():
             with self._noting_refusals(stream):
                 file.write_pending()
@@ -153,6 +167,25 @@ class RunOutput:
     def _sync_metrics(self) -> None:
         with self._noting_refusals("metrics"):
             self._files["metrics"].sync()
+
+    def _retry_identity(self) -> None:
+        record, path = self._unwritten_identity, self._layout.identity
+        if record is None:
+            return
+        try:
+            write_identity(path, record)
+        except OSError as error:
+            if not self._is_identity_refused:
+                logger.error(
+                    "%s cannot be written: %s; it is tried again with every checkpoint",
+                    path,
+                    error.strerror or error,
+                )
+            self._is_identity_refused = True
+            return
+        if self._is_identity_refused:
+            logger.info("%s is written again", path)
+        self._unwritten_identity, self._is_identity_refused = None, False
 
     def _acknowledge(self) -> None:
         """Let others see the metrics rows, once all of them are on disk."""

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from checkpoints import CheckpointContents, CheckpointError
 from royale_client.wire.errors import RoyaleError
 from royale_server.monitoring.trackers import TrackedRun, Tracker, TrackerHealth, TrackerThread
+from royale_server.run.identity_record import IdentityRecord
 from royale_server.run.layout import RunLayout
 from royale_server.run.output import (
     Acknowledge,
@@ -90,11 +91,16 @@ class _CheckpointJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _IdentityJob:
+    """Writes the newest identity there is by then; never more than one waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _FlushJob:
     reached: threading.Event
 
 
-_Job: TypeAlias = _MetricsJob | _LinesJob | _CheckpointJob | _FlushJob
+_Job: TypeAlias = _MetricsJob | _LinesJob | _CheckpointJob | _IdentityJob | _FlushJob
 
 
 class Writer:
@@ -134,6 +140,7 @@ class Writer:
         self._wall_clock = wall_clock
         self._changed = threading.Condition()
         self._jobs: deque[_Job] = deque()
+        self._identity: IdentityRecord | None = None
         self._is_closing = False
         self._dropped = 0
         self._trackers = [self._tracker_thread(tracker, tracked_run) for tracker in trackers]
@@ -217,6 +224,17 @@ class Writer:
             reason = f"not written, since the disk is slow and step {contents.step} followed"
             tell(superseded.done, CheckpointSupersededError(path, reason))
 
+    def identity(self, record: IdentityRecord) -> None:
+        """Hand over what the run is from now on; on disk before any row that is handed over later.
+
+        Of several that wait only the newest is written. One that the disk refuses is tried again
+        with every checkpoint.
+        """
+        with self._changed:
+            if self._identity is None:
+                self._put(_IdentityJob())
+            self._identity = record
+
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything handed over so far was written or refused; say whether it was."""
         job = _FlushJob(reached=threading.Event())
@@ -240,7 +258,7 @@ class Writer:
             self._output.close()
         else:
             self._thread.join(timeout_s)
-        flushed = not self._thread.is_alive() and self._output.num_unwritten == 0
+        flushed = not self._thread.is_alive() and self._output.is_complete
         for tracker in self._trackers:  # all at once, so that a stuck one costs the others no time
             tracker.request_close()
         deadline = time.monotonic() + trackers_s
@@ -309,6 +327,14 @@ class Writer:
                 self._output.write_lines(job.stream, job.rows)
             case _CheckpointJob():
                 tell(job.done, self._output.save(job.contents, job.protect))
+            case _IdentityJob():
+                self._write_identity()
             case _FlushJob():
                 self._output.retry_refused()
                 job.reached.set()
+
+    def _write_identity(self) -> None:
+        with self._changed:
+            record, self._identity = self._identity, None
+        assert record is not None, "handed over together with its job"
+        self._output.write_identity(record)

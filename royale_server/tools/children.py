@@ -1,7 +1,8 @@
 """Processes that a check starts: their output goes to files, and all of them are ended.
 
 Each is the leader of a group of its own, so that a Ctrl-C at the terminal reaches the check alone,
-which then ends them, theirs included.
+which then ends them, theirs included. What a process started does not outlive it: its group is
+killed when its end is noticed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 END_S = 10.0
+POLL_S = 0.05
 TAIL_LINES = 15
 
 
@@ -45,7 +48,10 @@ class Child:
     @property
     def code(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
-        return self._process.poll()
+        if self._process.returncode is None and self._has_ended():
+            self._kill_group()
+            self._process.wait()
+        return self._process.returncode
 
     @property
     def tail(self) -> list[str]:
@@ -54,22 +60,28 @@ class Child:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; say whether it came in time."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout_s)
-        return self.code is not None
+        deadline = time.monotonic() + timeout_s
+        while self.code is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(POLL_S, left))
+        return True
 
     def terminate(self) -> None:
         """Ask it to end."""
-        self._process.terminate()
+        if self.code is not None:
+            return
+        if sys.platform == "win32":
+            self._process.terminate()
+        else:
+            os.kill(self._process.pid, signal.SIGTERM)  # not by Popen, which might reap it
 
     def kill(self) -> None:
         """End it and whatever it started, at once."""
-        if self.code is None:  # else its number may be somebody else's by now
-            if sys.platform == "win32":
-                self._process.kill()
-            else:
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self.code is None:  # else its group is dead, and its number may be somebody else's
+            self._kill_group()
+            self._process.wait()
 
     def end(self) -> None:
         """Ask it to end, then make sure."""
@@ -77,3 +89,18 @@ class Child:
             self.terminate()
             self.wait(END_S)
         self.kill()
+
+    def _has_ended(self) -> bool:
+        """Whether it has, still holding on to its number, where the system offers that."""
+        if not hasattr(os, "waitid"):
+            return self._process.poll() is not None
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._process.pid, flags) is not None
+
+    def _kill_group(self) -> None:
+        if sys.platform == "win32":
+            self._process.kill()
+        else:
+            # Nobody is left, which macOS calls a lack of permission while the leader is unreaped.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)

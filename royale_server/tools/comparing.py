@@ -70,6 +70,16 @@ def differences(
     return found
 
 
+def never_written(rows: Iterable[Row], keys: Collection[str]) -> list[str]:
+    """List the keys that no row has: equal they are in both runs, and nothing was compared.
+
+    Args:
+        rows: Rows of both runs.
+        keys: Keys that a row always has.
+    """
+    return sorted(set(keys).difference(*rows))
+
+
 def value_text(row: Row, key: str) -> str:
     """The number as text that tells any two apart: the shortest that gives the same bits again."""
     if key not in row:

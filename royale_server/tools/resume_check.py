@@ -14,7 +14,14 @@ from pathlib import Path
 
 from checkpoints import list_checkpoints
 from royale_server import crash_points
-from royale_server.tools.comparing import ATTEMPT, ITERATION, Difference, Row, differences
+from royale_server.tools.comparing import (
+    ATTEMPT,
+    ITERATION,
+    Difference,
+    Row,
+    differences,
+    never_written,
+)
 from royale_server.tools.kill_plan import KillPlan
 from royale_server.tools.verified_run import CheckFailedError, VerifiedRun
 
@@ -32,11 +39,13 @@ class Check:
     """Commands of clients."""
     keys: frozenset[str]
     """What must agree."""
+    always: frozenset[str]
+    """Those of them that every row has, by their declaration."""
     plan: KillPlan
     iterations: int
     """To be compared after the kill."""
     silence_s: float
-    """Longest time without a new row."""
+    """Longest time without a new row, until a server listens, and until it ends."""
     folder: Path
     """Where runs and logs lie."""
 
@@ -46,10 +55,17 @@ class Verdict:
     """What was found."""
 
     differences: list[Difference]
+    never_written: list[str]
+    """Keys that every row should have and none has."""
     iterations: int
     """Compared in all."""
     after_kill: int
     """Of these, after the kill."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether everything that was to be compared was, and is the same."""
+        return not self.differences and not self.never_written
 
 
 def carry_out(check: Check, say: Callable[[str], None]) -> Verdict:
@@ -84,8 +100,24 @@ def carry_out(check: Check, say: Callable[[str], None]) -> Verdict:
             )
         _resume(b, killed_after, last, say)
         b_rows = b.rows()
+    return judge(check, a_rows, b_rows, killed_after)
+
+
+def judge(
+    check: Check, a_rows: Mapping[int, Row], b_rows: Mapping[int, Row], killed_after: int
+) -> Verdict:
+    """Compare all rows of A with those of B.
+
+    Args:
+        check: What must agree.
+        a_rows: Rows of A by iteration.
+        b_rows: Rows of B by iteration.
+        killed_after: Last iteration of B before it was killed.
+    """
+    last = max(a_rows)
     return Verdict(
         differences=differences(a_rows, b_rows, check.keys, last_iteration=last),
+        never_written=never_written([*a_rows.values(), *b_rows.values()], check.always),
         iterations=last,
         after_kill=last - killed_after,
     )

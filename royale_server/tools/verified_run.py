@@ -8,12 +8,14 @@ log.
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from royale_client.wire.errors import RoyaleError
+from royale_server.exit_codes import ExitCode
 from royale_server.run.records import read_records
 from royale_server.tools.children import END_S, Child
 from royale_server.tools.comparing import ITERATION, Row, history
@@ -24,6 +26,9 @@ MOST_RESTARTS = 5
 URL_PLACE = "{url}"
 NO_LIMIT = 10**15
 """Frames that no run reaches: the check ends a run by itself."""
+
+_TERMINATED = 1 if sys.platform == "win32" else ExitCode.TERMINATED
+"""Exit code of a server that was told to end; Windows ends it itself, with a code of its own."""
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -48,7 +53,7 @@ class VerifiedRun:
         words: Words and flags of ``royale-server``.
         clients: Commands of clients; none for a run that has its environments inside.
         folder: Where runs and logs lie.
-        silence_s: Longest time without a new row.
+        silence_s: Longest time without a new row, until the server listens, and until it ends.
         say: Shows a line.
     """
 
@@ -145,21 +150,30 @@ class VerifiedRun:
             time.sleep(POLL_S)
 
     def check_killed(self, by: str) -> None:
-        """Refuse to go on if the server runs, or has ended by itself.
+        """Refuse to go on if the server runs, or has ended in any way but by SIGKILL.
 
         Args:
             by: What was to kill it.
         """
         if self.server.code is None:
             raise CheckFailedError(f"{self.name}: {by} was not reached, the server still runs")
-        if self.server.code >= 0 and sys.platform != "win32":
+        if sys.platform != "win32" and self.server.code != -signal.SIGKILL:
             self._fail(f"ended with exit code {self.server.code} and was to be killed at {by}")
 
     def stop(self) -> None:
-        """End the server in order, and with it the clients."""
+        """End the server in order, and with it the clients.
+
+        Raises:
+            CheckFailedError: If it does not end, or its exit code is not that of such an end.
+        """
+        expected: int = ExitCode.FINISHED
         if self.server.code is None:
+            expected = _TERMINATED
             self.server.terminate()
-            self.server.wait(self._silence_s)
+            if not self.server.wait(self._silence_s):
+                self._fail(f"was told to end and still runs after {self._silence_s:g} s")
+        if self.server.code != expected:
+            self._fail(f"ended with exit code {self.server.code}, and {expected:d} was expected")
         for client in self._clients:
             client.wait(END_S)
         self.close()
@@ -172,8 +186,11 @@ class VerifiedRun:
     # --- server and clients ---------------------------------------------------------------
 
     def _wait_for_address(self, file: Path) -> None:
+        deadline = time.monotonic() + self._silence_s
         while not file.exists() or not file.read_text("utf-8").strip():
             self._refuse_end("did not start")
+            if time.monotonic() > deadline:
+                self._fail(f"does not listen after {self._silence_s:g} s")
             time.sleep(POLL_S)
         host, _, port = file.read_text("utf-8").strip().rpartition(":")
         host = _ANY_ADDRESS.get(host.strip("[]"), host.strip("[]"))

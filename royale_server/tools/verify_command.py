@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from algorithms.metric_spec import MetricSpec
 from royale_client.wire.errors import ConfigError, RoyaleError
 from royale_server import crash_points
 from royale_server.cli import Command, RefusedCommandError, read_command, registry_for
@@ -90,7 +91,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--iterations", type=int, default=10, metavar="N", help="compared after the kill (10)"
     )
     parser.add_argument(
-        "--silence", type=float, default=600.0, metavar="S", help="most seconds of no row (600)"
+        "--silence",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="most seconds of no row, until a server listens, and until it ends (600)",
     )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep both runs and all logs in this new folder"
@@ -102,6 +107,8 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     """Carry the subcommand out."""
     own = own_words(arguments.after_separator, SAVE_EVERY)
     command = _read(own.words, arguments)
+    specs = _declarations(command)
+    keys = deterministic_keys(specs)
     plan = _plan(arguments, command.config.save_every)
     for flag in own.dropped:
         _say(f"left out, since the check decides it: {flag}")
@@ -109,16 +116,17 @@ def run(arguments: argparse.Namespace) -> ToolCode:
         check = Check(
             words=own.words,
             clients=tuple(arguments.client_command),
-            keys=_keys(command),
+            keys=keys,
+            always=frozenset(key for key in keys if not specs[key].absent_when),
             plan=plan,
             iterations=arguments.iterations,
             silence_s=arguments.silence,
             folder=folder.path,
         )
         verdict = carry_out(check, _say)
-        folder.is_worth_keeping = bool(verdict.differences)
+        folder.is_worth_keeping = not verdict.is_same
         _report(verdict, check)
-    return ToolCode.FAILED if verdict.differences else ToolCode.OK
+    return ToolCode.OK if verdict.is_same else ToolCode.FAILED
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -171,10 +179,10 @@ def _plan(arguments: argparse.Namespace, save_every: int) -> KillPlan:
     return KillPlan(point=point, count=count, save_every=save_every, seed=seed)
 
 
-def _keys(command: Command) -> frozenset[str]:
-    """What must be the same; the learner says so of its own numbers. This imports torch."""
+def _declarations(command: Command) -> dict[str, MetricSpec]:
+    """What the numbers are; the learner says so of its own. This imports torch."""
     learner = command.chosen.algo_entry.load_implementation()
-    return deterministic_keys(declared(learner.metrics))
+    return declared(learner.metrics)
 
 
 # --- surroundings -----------------------------------------------------------------------------
@@ -235,8 +243,12 @@ def _report(verdict: Verdict, check: Check) -> None:
         f"{len(check.keys)} deterministic keys over {verdict.iterations} iterations, "
         f"{verdict.after_kill} of them after the kill"
     )
-    if not found:
+    for key in verdict.never_written:
+        _say(f"NOT COMPARED: no row has {key}, and its declaration gives no `absent_when`")
+    if verdict.is_same:
         _say(f"the same to the last bit: {over}")
+        return
+    if not found:
         return
     cells = [("key", "iteration", "a", "b"), *map(_cells, found)]
     _say(columns(cells, left=(0,)).rstrip("\n"))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from algorithms.sequences import discounted_sums, next_values, order_frames
 from algorithms.spaces import ArraySpec
-from algorithms.storage import RolloutStorage
+from algorithms.storage import UNUSED, RolloutStorage
 
 NAN = float("nan")
 
@@ -78,7 +78,7 @@ def test_a_frame_in_two_cells_is_refused_by_name():
 
 def test_a_cell_without_a_frame_is_refused():
     storage, _ = store([(4, 9), (4, 8)])
-    storage.reset_cells(np.array([1]))
+    storage.slots[1] = storage.ordinals[1] = UNUSED
     with pytest.raises(ValueError, match="cell 1 holds no frame"):
         order_frames(storage, np.array([0, 1]))
 

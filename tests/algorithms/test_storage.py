@@ -63,16 +63,6 @@ def test_assigned_cells_know_their_frame_and_start_with_an_empty_outcome():
     assert storage.bootstrap[1] == 0.25
 
 
-def test_reset_cells_hold_no_frame():
-    storage = make_storage()
-    storage.assign(ints(0, 1), ints(5, 6), ints(0, 0))
-    storage.add_rewards(ints(0, 1), np.array([1.0, 1.0]))
-    storage.reset_cells(ints(0))
-    assert storage.slots[:3].tolist() == [-1, 6, -1]
-    assert storage.ordinals[:3].tolist() == [-1, 0, -1]
-    assert storage.rewards[:2].tolist() == [0.0, 1.0]
-
-
 def test_rewards_add_up_without_losing_digits():
     storage = make_storage()
     for reward in (1e8, 1.0, -1e8):
@@ -108,14 +98,6 @@ def test_step_state_lies_beside_the_frame_under_exactly_the_declared_names():
     assert storage.step_state["value"][4] == 7.0
     with pytest.raises(ValueError, match=r"declared \['action', 'value'\] and delivered \['val"):
         storage.write_step_state(ints(4), {"value": value})
-
-
-def test_tensors_share_the_memory_of_the_arrays():
-    storage = make_storage()
-    storage.observation_tensors()[0][5, 1] = 4.0
-    storage.step_state["value"][2] = 3.0
-    assert storage.observations[0][5].tolist() == [0.0, 4.0, 0.0]
-    assert storage.step_state_tensors()["value"][2] == 3.0
 
 
 def test_memory_is_what_the_arrays_take():

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from royale_server.run import finished, identity_check
 from royale_server.run.attempt import open_attempt
 from royale_server.run.finished import RunFinishedError
 from royale_server.run.identity import DIRTY_MARK, DRIFT_MARK, IdentityDriftError
+from royale_server.run.identity_record import MAX_ENVIRONMENTS, read_identity
 from royale_server.run.lock import RunLock
 from royale_server.run.process import this_process
 from royale_server.run.records import read_records
@@ -94,6 +96,11 @@ def refuse(base, error, match, **changes):
 
 def events(attempt, kind):
     return [e for e in read_records(attempt.path / "events.jsonl")[0] if e["kind"] == kind]
+
+
+def remembered(attempt):
+    """Environments that are written down."""
+    return list(read_identity(attempt.path / "identity.json").environments)
 
 
 def last_row(attempt):
@@ -256,7 +263,7 @@ def test_environments_are_remembered_from_one_attempt_to_the_next(base, code):
     first = start(base, step=10, environments=[CARTPOLE, CARTPOLE])
     assert first.environment_difference("Pendulum-v1", "b") is None  # a run that begins
     attempt = start(base, resume=True)
-    assert attempt.known_environments == (CARTPOLE,)
+    assert remembered(attempt) == [CARTPOLE]
     assert attempt.environment_difference(*CARTPOLE) is None
     assert "CartPole-v1: aaaaaaaaaaaa in the run, b now" in str(
         attempt.environment_difference("CartPole-v1", "b")
@@ -271,17 +278,37 @@ def test_another_environment_that_was_let_in_is_remembered_and_marks_later_rows(
     (event,) = events(attempt, "identity_drift")
     assert event["differences"][0]["field"] == "environment CartPole-v1"
     third = start(base, resume=True, environments=[other])
-    assert third.known_environments == (CARTPOLE, other)
+    assert remembered(third) == [CARTPOLE, other]
     assert last_row(third)[DRIFT_MARK] == 1.0
     assert len(events(third, "identity_drift")) == 1
 
 
-def test_an_environment_that_comes_later_is_on_disk_at_once(base, code):
+def test_an_environment_that_comes_later_is_on_disk_before_any_later_row(base, code):
+    seen = []
     with open_attempt(config(base), pytest.fail) as attempt:
         attempt.begin()
         attempt.note_environment(*CARTPOLE)
-        document = json.loads((attempt.path / "identity.json").read_text())
-    assert document["environments"] == [{"id": CARTPOLE[0], "digest": CARTPOLE[1]}]
+        attempt.writer.metrics({}, 1, lambda _: seen.extend(remembered(attempt)))
+    assert seen == [CARTPOLE]
+
+
+def test_only_the_writers_thread_waits_for_the_disk_when_environments_come(base, code, monkeypatch):
+    start(base, step=10, environments=[CARTPOLE])
+    allowed = config(base, resume=True, seed=1, allow_identity_drift=True)
+    with open_attempt(allowed, pytest.fail) as attempt:
+        fsync, threads = os.fsync, set()
+
+        def watch(descriptor):
+            threads.add(threading.current_thread().name)
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", watch)
+        attempt.begin()
+        attempt.note_environment("Acrobot-v1", "b")
+        assert attempt.writer.flush(30)
+        assert threads == {"writer"}
+        assert remembered(attempt) == [CARTPOLE, ("Acrobot-v1", "b")]
+        monkeypatch.undo()
 
 
 def test_a_disk_that_refuses_the_identity_does_not_end_the_run(base, code, monkeypatch, caplog):
@@ -290,10 +317,43 @@ def test_a_disk_that_refuses_the_identity_does_not_end_the_run(base, code, monke
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", raise_full)
             attempt.note_environment(*CARTPOLE)
+            assert attempt.writer.flush(30)
         assert "identity.json cannot be written: No space left" in caplog.text
-        attempt.note_environment("Acrobot-v1", "b")
-        document = json.loads((attempt.path / "identity.json").read_text())
-    assert [env["id"] for env in document["environments"]] == ["CartPole-v1", "Acrobot-v1"]
+        attempt.writer.checkpoint(contents(10))
+    assert remembered(attempt) == [CARTPOLE]
+
+
+def flood(attempt):
+    """One environment more than the run remembers, and then two more, twice."""
+    for number in [*range(MAX_ENVIRONMENTS + 3), *range(MAX_ENVIRONMENTS + 3)]:
+        attempt.note_environment("A", str(number))
+
+
+def test_beyond_a_limit_environments_are_no_longer_remembered_which_is_said_once(
+    base, code, caplog
+):
+    with open_attempt(config(base), pytest.fail) as attempt:
+        attempt.begin()
+        flood(attempt)
+    assert remembered(attempt) == [("A", str(n)) for n in range(MAX_ENVIRONMENTS)]
+    assert caplog.text.count("the run remembers 256 environments and no more") == 1
+    (event,) = events(attempt, "environments_full")
+    assert "--allow-identity-drift" in event["message"]
+
+
+def test_beyond_the_limit_a_resumed_run_is_marked_by_the_first_stranger_and_grows_no_more(
+    base, code
+):
+    first = start(base, step=10, environments=[("A", str(n)) for n in range(MAX_ENVIRONMENTS)])
+    with open_attempt(config(base, resume=True, allow_identity_drift=True), pytest.fail) as attempt:
+        attempt.begin()
+        flood(attempt)
+        assert attempt.row_marks == {DRIFT_MARK: 1.0}
+    # The two other strangers, and all of them when they come again, change nothing.
+    record = read_identity(first.path / "identity.json")
+    assert [change.differences[0]["new"] for change in record.changes] == ["256"]
+    assert len(record.environments) == MAX_ENVIRONMENTS
+    assert len(events(attempt, "identity_drift")) == len(events(attempt, "environments_full")) == 1
 
 
 # --- settings that may change ---------------------------------------------------------------------

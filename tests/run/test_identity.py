@@ -22,6 +22,7 @@ from royale_server.run.identity import (
     resume_rules,
 )
 from royale_server.run.identity_record import (
+    MAX_ENVIRONMENTS,
     IdentityRecord,
     read_identity,
     write_identity,
@@ -230,6 +231,13 @@ def test_an_environment_is_compared_with_those_that_have_taken_part():
     )
 
 
+def test_of_many_known_environments_a_difference_shows_a_few():
+    versions = [("A", str(i)) for i in range(6)]
+    assert environment_difference(versions, "A", "x").old == "0 or 1 or 2 or 3 or 2 more"
+    ids = [(str(i), "") for i in range(5)]
+    assert environment_difference(ids, "A", "").old == "0, 1, 2, 3, 1 more"
+
+
 def test_a_run_that_has_seen_no_environment_has_nothing_to_compare_with():
     assert environment_difference([], *CARTPOLE) is None
 
@@ -278,6 +286,15 @@ def test_the_file_holds_everything_and_replaces_the_old_one(tmp_path):
 def test_an_environment_is_noted_once():
     record = IdentityRecord(fields={}).with_environment(*CARTPOLE)
     assert record.with_environment(*CARTPOLE) is record
+
+
+def test_environments_are_remembered_up_to_a_limit():
+    record = IdentityRecord(fields={})
+    for number in range(MAX_ENVIRONMENTS):
+        assert not record.is_full
+        record = record.with_environment("A", str(number))
+    assert record.is_full
+    assert record.with_environment("A", "one more") is record
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 9}'])

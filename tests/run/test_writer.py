@@ -11,6 +11,7 @@ import pytest
 
 from checkpoints import CheckpointWriteError, list_steps, read_manifest
 from royale_server.run import output as output_module
+from royale_server.run.identity_record import IdentityRecord, read_identity
 from royale_server.run.records import read_records
 from royale_server.run.writer import (
     ENVELOPE_KEYS,
@@ -253,6 +254,66 @@ def test_a_waiting_checkpoint_gives_way_to_a_newer_one(run, monkeypatch):
     assert list_steps(run.layout.directory) == [10, 30]
     assert results[10] == run.layout.checkpoint(10)
     assert results[30] == run.layout.checkpoint(30)
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+def test_of_the_identities_that_wait_only_the_newest_is_written(run, monkeypatch):
+    written = []
+    monkeypatch.setattr(output_module, "write_identity", lambda _, record: written.append(record))
+    gate = Gate(monkeypatch)
+    writer = make_writer(run)
+    writer.checkpoint(make_contents(10))
+    assert gate.entered.wait(30)
+    records = [IdentityRecord(fields={"n": n}) for n in range(5)]
+    for record in records:
+        writer.identity(record)
+    assert writer.health().queued == 1
+    gate.opened.set()
+    assert writer.flush(30)
+    assert written == [records[4]]
+    writer.identity(records[0])
+    writer.close()
+    assert written == [records[4], records[0]]
+
+
+def test_an_identity_is_on_disk_before_the_rows_handed_over_after_it(run):
+    writer, seen = make_writer(run), []
+    record = IdentityRecord(fields={"n": 1})
+    writer.identity(record)
+    writer.metrics({}, 10, lambda _: seen.append(read_identity(run.layout.identity)))
+    writer.close()
+    assert seen == [record]
+
+
+def test_an_identity_that_the_disk_refuses_is_tried_again_with_the_next_checkpoint(
+    run, monkeypatch, caplog
+):
+    writer, seen = make_writer(run), []
+    with monkeypatch.context() as patch:
+        patch.setattr(output_module, "write_identity", raise_full)
+        for fields in ({"n": 1}, {"n": 2}):
+            writer.identity(IdentityRecord(fields=fields))
+            assert writer.flush(30)
+    assert read_identity(run.layout.identity) is None
+    writer.checkpoint(
+        make_contents(10), lambda _: seen.append(read_identity(run.layout.identity).fields)
+    )
+    assert writer.close().flushed
+    assert seen == [{"n": 2}]
+    assert caplog.text.count("identity.json cannot be written: No space left") == 1
+
+
+def test_an_identity_that_could_never_be_written_keeps_no_checkpoint_and_is_reported(
+    run, monkeypatch
+):
+    writer, results = make_writer(run), []
+    monkeypatch.setattr(output_module, "write_identity", raise_full)
+    writer.identity(IdentityRecord(fields={}))
+    writer.checkpoint(make_contents(10), results.append)
+    assert not writer.close().flushed
+    assert results == [run.layout.checkpoint(10)]
 
 
 # --- a disk that refuses, and one that stalls -----------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from royale_server.tools.comparing import Difference, differences, history
+from royale_server.tools.comparing import Difference, differences, history, never_written
 
 KEYS = frozenset({"x/loss", "x/count"})
 
@@ -47,6 +47,12 @@ def test_infinity_is_not_nan_though_both_are_null_in_the_file():
     b = row(1, x__loss=None) | {"nonfinite": {"x/loss": "nan"}}
     assert compare([a], [b]) == [Difference("x/loss", 1, "inf", "nan")]
     assert compare([b], [b]) == []
+
+
+def test_a_key_that_no_row_has_was_never_compared():
+    a, b = row(1, x__loss=1.0), row(2, x__loss=None)
+    assert never_written([a, b], KEYS) == ["x/count"]
+    assert never_written([a, b | {"x/count": None}], KEYS) == []
 
 
 def test_a_missing_row_is_one_difference():

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from royale_server.tools import verify_command
+from royale_server.tools.kill_plan import KillPlan
 from royale_server.tools.main import main
+from royale_server.tools.resume_check import Check, Verdict, judge
 from royale_server.tools.verified_run import client_words
 from royale_server.tools.verify_words import own_words
 
@@ -69,6 +72,45 @@ def test_a_wrong_command_is_refused_before_anything_starts(capsys, words, told):
 def test_words_after_the_separator_are_for_this_subcommand_alone(capsys):
     assert main(["checkpoints", "latest", "--", "x"]) == 2
     assert "nothing is expected after --" in capsys.readouterr().err
+
+
+def test_a_key_that_no_row_had_is_told_and_fails_the_check(monkeypatch, tmp_path, capsys):
+    checks = []
+
+    def carried_out(check, say):
+        checks.append(check)
+        return Verdict(differences=[], never_written=["losses/x"], iterations=9, after_kill=3)
+
+    monkeypatch.setattr(verify_command, "carry_out", carried_out)
+    assert main(["verify-resume", "--keep", str(tmp_path / "kept"), "--", *INLINE]) == 1
+    told = capsys.readouterr().out
+    assert "NOT COMPARED: no row has losses/x" in told
+    assert "the same" not in told
+    (check,) = checks
+    # Every row has a step; only iterations in which an episode ends have a return.
+    assert {"run/step", "env/return_mean"} <= check.keys
+    assert check.keys - check.always >= {"env/return_mean"}
+    assert "run/step" in check.always
+
+
+def test_rows_of_both_runs_are_searched_for_keys_that_were_never_written(tmp_path):
+    keys = frozenset({"x/a", "x/b", "x/rare"})
+    check = Check(
+        words=(),
+        clients=(),
+        keys=keys,
+        always=keys - {"x/rare"},
+        plan=KillPlan(point="learn", count=None, save_every=3),
+        iterations=1,
+        silence_s=1.0,
+        folder=tmp_path,
+    )
+    rows = {1: {"x/a": 1.0}, 2: {"x/a": 2.0}}
+    verdict = judge(check, rows, rows, killed_after=1)
+    assert (verdict.differences, verdict.never_written) == ([], ["x/b"])
+    assert (verdict.iterations, verdict.after_kill, verdict.is_same) == (2, 1, False)
+    full = {i: row | {"x/b": 0.0} for i, row in rows.items()}
+    assert judge(check, full, full, killed_after=1).is_same
 
 
 @pytest.mark.chaos
