@@ -1,12 +1,18 @@
-"""Finding the server, and saying in our words what went wrong with a connection to it."""
+"""Finding the server, shaking hands, and saying in our words what went wrong with a connection.
+
+This module never retries, and knows no connection after its handshake.
+"""
 
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 
 import websockets.exceptions as ws_errors
+from websockets.client import ClientProtocol
 from websockets.frames import Close
+from websockets.protocol import State
 
 from royale_client.transport import (
     ConnectionLostError,
@@ -18,6 +24,7 @@ from royale_client.wire.version import SUBPROTOCOL
 
 _UNRETRYABLE_CLOSE_CODES = frozenset({1002, 1003, 1007, 1008, 1009, 1010})
 _TOO_BIG = 1009
+_READ_BYTES = 64 * 1024
 
 
 def dial(url: str, host: str, port: int, deadline: float) -> tuple[socket.socket, str]:
@@ -27,7 +34,8 @@ def dial(url: str, host: str, port: int, deadline: float) -> tuple[socket.socket
         url: What the user gave, for messages.
         host: Name or address.
         port: Port.
-        deadline: Monotonic time by which one must have accepted.
+        deadline: Monotonic time by which one must have accepted. The name look-up has the system's
+            own limit, and after it every address has 0.1 s at least.
 
     Raises:
         ServerUnreachableError: If none did; names all that were tried.
@@ -38,19 +46,79 @@ def dial(url: str, host: str, port: int, deadline: float) -> tuple[socket.socket
         raise ServerUnreachableError(url, ((host, f"the name is not known ({error})"),)) from error
     attempts: list[tuple[str, str]] = []
     for position, (family, kind, protocol, _, target) in enumerate(found):
-        sock = socket.socket(family, kind, protocol)
         # A silent address must leave time for the ones after it.
-        sock.settimeout(max(0.1, (deadline - time.monotonic()) / (len(found) - position)))
+        limit_s = max(0.1, (deadline - time.monotonic()) / (len(found) - position))
         try:
-            sock.connect(target)
+            sock = _connected(socket.socket(family, kind, protocol), target, limit_s)
         except OSError as error:
-            sock.close()
             reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror
             attempts.append((_readable(target), reason or str(error)))
         else:
-            sock.settimeout(None)
             return sock, _readable(target)
     raise ServerUnreachableError(url, tuple(attempts))
+
+
+def _connected(sock: socket.socket, target: tuple[object, ...], limit_s: float) -> socket.socket:
+    """Connect one socket, or close it and raise what went wrong."""
+    try:
+        # A step is sent in one go and waited for: holding it back for more to come only delays it.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(limit_s)
+        sock.connect(target)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def secure(sock: socket.socket, host: str, deadline: float) -> ssl.SSLSocket:
+    """Agree on TLS with the server, whose certificate must be valid for ``host``.
+
+    Raises:
+        OSError: If the certificate is refused, the connection ends, or the deadline passes.
+    """
+    sock.settimeout(_left_s(deadline))  # for all of what wrap_socket does together
+    return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+
+
+def shake_hands(
+    protocol: ClientProtocol, sock: socket.socket, token: str | None, deadline: float
+) -> None:
+    """Upgrade the connection to a WebSocket.
+
+    Args:
+        protocol: The library's protocol, not yet connected.
+        sock: The connected socket; its time-out is changed.
+        token: Sent as a bearer token; None sends none.
+        deadline: Monotonic time by which the server must have answered in full.
+
+    Raises:
+        WebSocketException: Of the library, if the answer is not the one to a handshake.
+        OSError: If the connection breaks, or the deadline passes.
+    """
+    request = protocol.connect()
+    if token:
+        request.headers["Authorization"] = f"Bearer {token}"
+    protocol.send_request(request)
+    for piece in protocol.data_to_send():
+        sock.settimeout(_left_s(deadline))
+        sock.sendall(piece)
+    while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
+        sock.settimeout(_left_s(deadline))  # anew, since an answer may come drop by drop
+        data = sock.recv(_READ_BYTES)
+        if data:
+            protocol.receive_data(data)
+        else:
+            protocol.receive_eof()
+    if protocol.handshake_exc is not None:
+        raise protocol.handshake_exc
+
+
+def _left_s(deadline: float) -> float:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("no answer in time")
+    return left_s
 
 
 def _readable(target: tuple[object, ...]) -> str:

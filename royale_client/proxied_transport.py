@@ -35,7 +35,8 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float) -> Proxied
     Args:
         address: Where to connect.
         limits: Messages longer than its ``max_message_bytes`` end the connection.
-        timeout_s: Seconds for everything together.
+        timeout_s: Seconds for TCP, TLS and both handshakes together; the look-up of the proxy's
+            name has the system's own limit.
 
     Raises:
         ServerUnreachableError: If the proxy or the server did not answer.

@@ -1,20 +1,27 @@
-"""A Transport over one WebSocket on a blocking socket, driven by the caller's own thread.
+"""A Transport over one WebSocket, driven by the caller's own thread.
 
 The protocol is the sans-I/O half of the library; what is here moves its bytes. A message costs a
 third of what it costs by way of a reading thread, which has to wake for each. While the caller is
 busy with its environments, a keeper looks after the connection now and then, so that pings are
-answered all the same. This module never retries and never decodes.
+answered all the same, until more messages wait for the caller than it may have in memory.
+
+The socket never blocks: whoever waits, waits in `_move`, for bytes of either direction, so that a
+server that sends is listened to while it is sent to. This module never retries and never decodes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import select
 import socket
 import ssl
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from selectors import EVENT_READ, EVENT_WRITE, SelectSelector
 from urllib.parse import urlsplit
 
 import websockets.exceptions as ws_errors
@@ -25,7 +32,14 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from royale_client import proxied_transport
-from royale_client.dialling import dial, foreign_server, handshake_error, lost_with
+from royale_client.dialling import (
+    dial,
+    foreign_server,
+    handshake_error,
+    lost_with,
+    secure,
+    shake_hands,
+)
 from royale_client.transport import ConnectionLostError, ServerAddress, Transport
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
@@ -33,11 +47,22 @@ from royale_client.wire.version import SUBPROTOCOL
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 256 * 1024
+_MOST_READS = 1024
+"""In a row, without giving somebody else a turn; more than a kernel holds."""
+_FRAME_BYTES = 256 * 1024
+"""Longer messages are sent in frames of this size: a ping is answered between two frames."""
+_MOST_FRAMES = 1024
+"""Of one message; libraries refuse messages of very many frames."""
+_BYTES_PER_MESSAGE = 64
+"""What a waiting message costs beside its bytes; even empty ones are not free."""
 _KEEP_EVERY_S = 0.1
+_SLICE_S = 0.5
+"""Longest wait in one piece; after it the connection is looked after, and a close is noticed."""
 _PING_AFTER_S = 20.0
 _GIVE_UP_AFTER_S = 80.0
 """Without a sign of life, the answer to a ping included."""
 _SEND_TIMEOUT_S = 60.0
+"""Without one byte accepted; a long message on a slow line may take longer than that."""
 _CLOSE_TIMEOUT_S = 5.0
 
 
@@ -49,7 +74,8 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
     Args:
         address: Where to connect.
         limits: Messages longer than its ``max_message_bytes`` end the connection.
-        timeout_s: Seconds for name look-up, TCP, TLS and the WebSocket handshake together.
+        timeout_s: Seconds for name look-up, TCP, TLS and the WebSocket handshake together; only the
+            look-up may take longer, since the system's own limit holds there.
 
     Raises:
         ServerUnreachableError: If no address accepted a connection; names all that were tried.
@@ -61,17 +87,15 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
     deadline = time.monotonic() + timeout_s
     sock, peer = dial(address.url, *address.host_and_port, deadline)
     try:
-        sock.settimeout(max(0.1, deadline - time.monotonic()))
         if urlsplit(address.url).scheme == "wss":
-            host, _ = address.host_and_port
-            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+            sock = secure(sock, address.host_and_port[0], deadline)
         protocol = ClientProtocol(
             parse_uri(address.url),
             subprotocols=[Subprotocol(SUBPROTOCOL)],
             max_size=limits.max_message_bytes,
             logger=_quiet_logger(),
         )
-        _shake_hands(protocol, sock, address.token)
+        shake_hands(protocol, sock, address.token, deadline)
     except (ws_errors.WebSocketException, OSError, EOFError, ValueError) as error:
         sock.close()
         raise handshake_error(address.url, peer, error) from error
@@ -79,29 +103,49 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
         sock.close()
         raise foreign_server(address.url, f"it did not agree to the subprotocol {SUBPROTOCOL}")
     logger.info("connected to %s at %s", address.url, peer)
-    return WebSocketTransport(sock, protocol)
+    return WebSocketTransport(sock, protocol, 2 * limits.max_message_bytes)
 
 
 class WebSocketTransport:
     """`royale_client.transport.Transport` over one open WebSocket.
 
+    `send` and `receive` are for one thread; `close` may come from any, and ends their waiting.
+
     Args:
-        sock: The connected socket.
+        sock: The connected socket, plain or TLS; it belongs to the transport from now on.
         protocol: The library's protocol, open.
+        max_queued_bytes: Once so many bytes of messages wait to be received, nothing more is read,
+            and pings are not answered, until they are. One message and one read may exceed it.
     """
 
-    def __init__(self, sock: socket.socket, protocol: ClientProtocol) -> None:
+    def __init__(
+        self, sock: socket.socket, protocol: ClientProtocol, max_queued_bytes: int
+    ) -> None:
+        sock.setblocking(False)
         self._sock = sock
+        self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
+        self._waiting = {
+            wanted: _waiting(sock, wanted)
+            for wanted in (EVENT_READ, EVENT_WRITE, EVENT_READ | EVENT_WRITE)
+        }
         self._protocol = protocol
-        self._turn = threading.Lock()  # whoever holds it uses socket and protocol
+        self._max_queued_bytes = max_queued_bytes
+        self._turn = threading.Lock()  # whoever holds it uses socket, protocol and all below
         self._messages: deque[bytes] = deque()
-        self._parts: list[bytes] = []
+        self._queued_bytes = 0
+        self._partial: bytearray | None = None  # a message that comes in several frames
+        self._unsent: memoryview | None = None  # rest of the frame that is on its way
+        self._urgent: deque[bytes] = deque()  # pings, pongs, close: sent before the next frame
+        self._outgoing: deque[bytes] = deque()
+        # TLS may have to write in order to read, and the other way round.
+        self._to_read, self._to_write = EVENT_READ, EVENT_WRITE
+        self._stuck_since: float | None = None
         self._heard_at = time.monotonic()
         self._has_pinged = False
         self._failure: OSError | None = None
         self._is_closed = threading.Event()
         with self._turn:
-            self._take_events()  # what came together with the end of the handshake
+            self._digest()  # what came together with the end of the handshake
         keeper = threading.Thread(target=self._keep, name="royale-keeper", daemon=True)
         keeper.start()
 
@@ -109,8 +153,12 @@ class WebSocketTransport:
         """Send one binary message; see `Transport.send`."""
         with self._turn:
             self._raise_if_lost()
-            self._protocol.send_binary(data)
-            self._flush()
+            self._outgoing.extend(self._frames(data))
+            self._push()
+            while self._is_sending():
+                if not self._move(_SLICE_S):
+                    self._look_after()
+                self._raise_if_lost()
             self._raise_if_lost()
 
     def receive(self, timeout_s: float | None) -> bytes | None:
@@ -118,84 +166,151 @@ class WebSocketTransport:
         messages = self._messages
         with self._turn:
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            wait_s = _PING_AFTER_S if timeout_s is None else timeout_s
+            left_s = _SLICE_S if timeout_s is None else max(0.0, timeout_s)
             while not messages:
                 self._raise_if_lost()
-                self._read(wait_s)
-                if messages:
-                    break
-                self._look_after()
-                if deadline is not None:
-                    wait_s = deadline - time.monotonic()
-                    if wait_s <= 0:
+                if not self._move(min(left_s, _SLICE_S)):
+                    self._look_after()
+                    if left_s == 0.0:
                         self._raise_if_lost()
                         return None
-            return messages.popleft()
+                if deadline is not None:
+                    left_s = max(0.0, deadline - time.monotonic())
+            data = messages.popleft()
+            self._queued_bytes -= len(data) + _BYTES_PER_MESSAGE
+            return data
 
     def close(self, code: int, reason: str) -> None:
         """Say goodbye to the peer, wait briefly for its answer, and free the socket."""
-        if self._is_closed.is_set():
-            return
-        self._is_closed.set()
+        self._is_closed.set()  # first, so that whoever has the turn gives it up
         with self._turn:
-            if self._protocol.state is State.OPEN and self._failure is None:
-                # A close reason may hold 123 bytes of UTF-8.
-                text = reason.encode()[:120].decode(errors="ignore")
-                self._protocol.send_close(code, text)
-                self._flush()
-                deadline = time.monotonic() + _CLOSE_TIMEOUT_S
-                while self._is_awaited() and (left_s := deadline - time.monotonic()) > 0:
-                    self._read(left_s)
-            self._sock.close()
+            if self._sock.fileno() < 0:
+                return
+            try:
+                if not self._is_lost():
+                    self._say_goodbye(code, reason)
+            finally:
+                self._forget_messages()
+                self._sock.close()
+
+    def _say_goodbye(self, code: int, reason: str) -> None:
+        """Send a close frame and wait for the peer's, past the messages it sent before."""
+        # A close reason may hold 123 bytes of UTF-8.
+        text = reason.encode()[:120].decode(errors="ignore")
+        self._protocol.send_close(code, text)
+        self._digest()
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+        while self._is_awaited() and (left_s := deadline - time.monotonic()) > 0:
+            self._forget_messages()  # a full queue would hide the answer
+            self._move(left_s)
 
     # --- moving bytes ---------------------------------------------------------------------
 
-    def _read(self, timeout_s: float) -> None:
-        """Read what is there, or wait for something, and answer what wants an answer."""
+    def _move(self, timeout_s: float) -> bool:
+        """Wait until bytes can move in either direction, and move some; whether they could."""
+        reads, is_sending = not self._is_full(), self._is_sending()
+        has_decrypted = reads and self._tls is not None and self._tls.pending() > 0
+        if not has_decrypted:  # such bytes no longer wake the system's call
+            wanted = (self._to_read if reads else 0) | (self._to_write if is_sending else 0)
+            if not self._waiting[wanted](timeout_s):
+                return False
+        if is_sending:
+            self._push()
+        if reads and self._failure is None:
+            self._read()
+        return True
+
+    def _read(self) -> bool:
+        """Take in one read without waiting, and answer what wants an answer; whether it brought."""
         try:
-            self._sock.settimeout(timeout_s)
             data = self._sock.recv(_READ_BYTES)
-        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
-            return
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self._to_read = EVENT_READ
+            return False
+        except ssl.SSLWantWriteError:
+            self._to_read = EVENT_WRITE
+            return False
         except OSError as error:
-            self._failed(error)
-            return
+            self._fail(error)
+            return False
+        self._to_read = EVENT_READ
+        self._is_heard()
         if data:
-            self._heard_at = time.monotonic()
-            self._has_pinged = False
             self._protocol.receive_data(data)
         else:
             self._protocol.receive_eof()
+        self._digest()
+        return bool(data)
+
+    def _read_all(self) -> None:
+        """Take in what has arrived, as far as there is room for it."""
+        for _ in range(_MOST_READS):
+            if self._is_full() or self._protocol.state is not State.OPEN or not self._read():
+                return
+
+    def _digest(self) -> None:
+        """Take over what the protocol made of the bytes, and send its answers if they go at once.
+
+        After a close frame nothing may be sent. The peer waits for the end of the connection then,
+        and nobody may come to read for long.
+        """
         self._take_events()
-        self._flush()
-        if self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None:
-            self._hang_up()  # the peer waits for it, and nobody may come to read for long
+        # An empty piece means the end of our side, which hanging up says.
+        self._urgent.extend(piece for piece in self._protocol.data_to_send() if piece)
+        if self._protocol.state is not State.OPEN:
+            self._outgoing.clear()
+        if self._failure is None:
+            self._push()
+        if self._protocol.state is not State.OPEN and not self._is_closed.is_set():
+            self._hang_up()
 
-    def _hang_up(self) -> None:
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-
-    def _flush(self) -> None:
-        """Send what the protocol has to say; an empty piece means the end of our side."""
-        pieces = self._protocol.data_to_send()
-        if not pieces:
+    def _push(self) -> None:
+        """Hand the system what it takes at once of what is to be sent."""
+        while (piece := self._next_piece()) is not None:
+            try:
+                count = self._sock.send(piece)
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                self._to_write = EVENT_WRITE
+                break
+            except ssl.SSLWantReadError:
+                self._to_write = EVENT_READ
+                break
+            except OSError as error:
+                self._fail(error)
+                return
+            self._to_write = EVENT_WRITE
+            self._unsent = piece[count:] if count < len(piece) else None
+            if self._stuck_since is not None:
+                self._stuck_since = None
+                self._is_heard()  # its system made room for more
+        else:
             return
-        try:
-            self._sock.settimeout(_SEND_TIMEOUT_S)
-            for piece in pieces:
-                if piece:
-                    self._sock.sendall(piece)
-                else:
-                    self._sock.shutdown(socket.SHUT_WR)
-        except OSError as error:
-            self._failed(error)
+        if self._stuck_since is None:
+            self._stuck_since = time.monotonic()
 
-    def _failed(self, error: OSError) -> None:
-        """The socket is of no use any more; what came before can still be read."""
-        self._failure = error
-        if self._protocol.state is not State.CLOSED:
-            self._protocol.receive_eof()
-            self._take_events()
+    def _next_piece(self) -> memoryview | None:
+        """Return what is to be sent next; a frame that was begun comes before any other."""
+        if self._unsent is None:
+            if self._urgent:
+                self._unsent = memoryview(self._urgent.popleft())
+            elif self._outgoing:
+                self._unsent = memoryview(self._outgoing.popleft())
+        return self._unsent
+
+    def _is_sending(self) -> bool:
+        return self._unsent is not None or bool(self._urgent or self._outgoing)
+
+    def _frames(self, data: bytes) -> list[bytes]:
+        """Write one message as frames."""
+        if len(data) <= _FRAME_BYTES:
+            self._protocol.send_binary(data)
+            return self._protocol.data_to_send()
+        parts = list(_cut(data))
+        self._protocol.send_binary(parts[0], fin=False)
+        for part in parts[1:-1]:
+            self._protocol.send_continuation(part, fin=False)
+        self._protocol.send_continuation(parts[-1], fin=True)
+        return self._protocol.data_to_send()
 
     def _take_events(self) -> None:
         for event in self._protocol.events_received():
@@ -208,13 +323,26 @@ class WebSocketTransport:
 
     def _take_part(self, frame: Frame) -> None:
         """Take one frame; a message may come in several."""
-        if frame.fin and not self._parts:
-            self._messages.append(bytes(frame.data))
+        if frame.fin and self._partial is None:
+            self._take_message(bytes(frame.data))
             return
-        self._parts.append(bytes(frame.data))
+        if self._partial is None:
+            self._partial = bytearray()
+        self._partial += frame.data
         if frame.fin:
-            self._messages.append(b"".join(self._parts))
-            self._parts.clear()
+            self._take_message(bytes(self._partial))
+            self._partial = None
+
+    def _take_message(self, data: bytes) -> None:
+        self._messages.append(data)
+        self._queued_bytes += len(data) + _BYTES_PER_MESSAGE
+
+    def _forget_messages(self) -> None:
+        self._messages.clear()
+        self._queued_bytes = 0
+
+    def _is_full(self) -> bool:
+        return self._queued_bytes >= self._max_queued_bytes
 
     # --- life and death -------------------------------------------------------------------
 
@@ -225,21 +353,53 @@ class WebSocketTransport:
                 continue
             try:
                 if not self._is_closed.is_set() and not self._is_lost():
-                    self._read(0.0)
+                    self._read_all()
+                    self._push()
                     self._look_after()
             finally:
                 self._turn.release()
 
     def _look_after(self) -> None:
         """Ask a silent server whether it is there, and give it up if it is not."""
-        silent_s = time.monotonic() - self._heard_at
-        if silent_s >= _GIVE_UP_AFTER_S:
-            self._hang_up()
-            self._failed(TimeoutError("no sign of life"))
-        elif silent_s >= _PING_AFTER_S and not self._has_pinged and not self._is_lost():
+        now = time.monotonic()
+        if self._is_lost():
+            return
+        if self._stuck_since is not None and now - self._stuck_since >= _SEND_TIMEOUT_S:
+            self._fail(TimeoutError("the server takes nothing in"))
+        elif self._is_full():
+            self._is_heard()  # or might be, if somebody listened
+        elif now - self._heard_at >= _GIVE_UP_AFTER_S:
+            self._fail(TimeoutError("no sign of life"))
+        elif now - self._heard_at >= _PING_AFTER_S and not self._has_pinged:
             self._has_pinged = True
             self._protocol.send_ping(b"")
-            self._flush()
+            self._digest()
+
+    def _is_heard(self) -> None:
+        self._heard_at = time.monotonic()
+        self._has_pinged = False
+
+    def _fail(self, error: OSError) -> None:
+        """Give the socket up, after its last bytes: they may say why, and can still be received."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        self._drop_unsent()
+        self._read_all()
+        self._drop_unsent()
+        if self._protocol.state is not State.CLOSED:
+            self._protocol.receive_eof()
+            self._take_events()
+        self._hang_up()
+
+    def _drop_unsent(self) -> None:
+        self._unsent, self._stuck_since = None, None
+        self._urgent.clear()
+        self._outgoing.clear()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def _is_awaited(self) -> bool:
         """Whether the peer's answer to our close is still to come."""
@@ -258,22 +418,28 @@ class WebSocketTransport:
             raise lost_with(received or sent) from self._failure
 
 
-def _shake_hands(protocol: ClientProtocol, sock: socket.socket, token: str | None) -> None:
-    """Upgrade the connection to a WebSocket; raises whatever went wrong."""
-    request = protocol.connect()
-    if token:
-        request.headers["Authorization"] = f"Bearer {token}"
-    protocol.send_request(request)
-    for piece in protocol.data_to_send():
-        sock.sendall(piece)
-    while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
-        data = sock.recv(_READ_BYTES)
-        if data:
-            protocol.receive_data(data)
-        else:
-            protocol.receive_eof()
-    if protocol.handshake_exc is not None:
-        raise protocol.handshake_exc
+def _waiting(sock: socket.socket, wanted: int) -> Callable[[float], bool]:
+    """Make a function that waits some seconds for a socket and says whether it became ready.
+
+    Neither kind holds a descriptor of its own.
+    """
+    if not hasattr(select, "poll"):  # not every system has it
+        selector = SelectSelector()
+        selector.register(sock, wanted)
+        return lambda timeout_s: bool(selector.select(timeout_s))
+    # Unlike select, poll knows descriptors of any number; the selector around it costs time.
+    poll = select.poll()
+    reads, writes = wanted & EVENT_READ, wanted & EVENT_WRITE
+    poll.register(sock, (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0))
+    return lambda timeout_s: bool(poll.poll(math.ceil(timeout_s * 1000.0)))
+
+
+def _cut(data: bytes) -> Iterator[memoryview]:
+    """Yield a message in parts, each for one frame."""
+    whole = memoryview(data)
+    step = max(_FRAME_BYTES, -(-len(data) // _MOST_FRAMES))
+    for start in range(0, len(data), step):
+        yield whole[start : start + step]
 
 
 def _quiet_logger() -> logging.Logger:
