@@ -125,7 +125,7 @@ class ClientRunner:
             return False
         if now_s - self._said_s >= _REPEAT_S:
             self._said_s = now_s
-            logger.warning("%s Trying again.", error)
+            logger.warning("%s", _sentence(error) + f" Trying again in {pause_s:.1f} s.")
         until_s = now_s + pause_s
         while (left_s := until_s - self._clockwork.now()) > 0 and not self._leave():
             self._clockwork.sleep(min(left_s, _SLICE_S))
@@ -147,3 +147,8 @@ def exit_code(error: BaseException) -> int:
             return EXIT_REFUSED
         case _:
             return EXIT_CRASHED
+
+
+def _sentence(error: RoyaleError) -> str:
+    text = str(error)
+    return text if text.endswith((".", "?", "!")) else text + "."

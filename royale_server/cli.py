@@ -145,7 +145,7 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     except (RoyaleError, FileExistsError, FileNotFoundError) as error:
         return _refused(error)
     except KeyboardInterrupt:
-        logger.error("interrupted before anything was saved")
+        logger.warning("interrupted before the run went on: nothing was changed or saved")
         return ExitCode.INTERRUPTED
     except Exception as error:
         if isinstance(error, ImportError) and error.name in SERVER_LIBRARIES:

@@ -202,6 +202,8 @@ class Trainer:
             )
         self._hub.attach(built.engine, scheduler, None if resumed is None else resumed.sessions)
         self._start.resumed = None  # a copy of everything: let it go
+        if self._hub.awaited:
+            logger.info("clients of the checkpoint: %s", ", ".join(self._hub.awaited))
 
     def _make_saver(self, built: Built) -> Saver:
         return Saver(
@@ -496,7 +498,9 @@ class Trainer:
         if self._end is not None:
             logger.info("the run is ending already")
             return
-        if self._hub.is_paused:
+        was_paused = self._hub.is_paused
+        if was_paused:
+            logger.info("the pause is over")
             is_saving = self._saver is not None and self._saver.is_under_way
             self._hub.end_pause(stay_at_rest=is_saving)
         match letter:
@@ -504,7 +508,7 @@ class Trainer:
                 self.stop(End.OPERATOR, "quit asked for through the control file")
             case Letter.CHECKPOINT:
                 self._checkpoint_now()
-            case Letter.PAUSE:
+            case Letter.PAUSE if not was_paused:
                 self._pause()
 
     def _checkpoint_now(self) -> None:
@@ -518,7 +522,7 @@ class Trainer:
             logger.warning("no pause: the run waits for its first client")
             return
         self._hub.pause()
-        logger.info("paused; another letter in the control file ends it")
+        logger.info("paused; p again, c or q in the control file ends it")
 
     def _save_and_end(self) -> None:
         crash_points.reach("stop")

@@ -115,8 +115,8 @@ class Admission:
         difference = self._environments.environment_difference(hello.env_id, hello.env_digest)
         if difference is not None:
             raise RefusedError(
-                str(difference),
-                where="hello.env_digest",
+                f"{difference} (its version, arguments or wrappers differ)",
+                where="the client's environment",
                 remedy="start the client as before, or resume the server with "
                 "--allow-identity-drift",
             )

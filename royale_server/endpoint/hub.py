@@ -301,6 +301,11 @@ class Hub:
         self._continuity.give_up()
         self.advance()
 
+    @property
+    def awaited(self) -> list[str]:
+        """Names of the clients of the checkpoint that are not back."""
+        return sorted(self._continuity.awaited)
+
     def missing_clients(self) -> int:
         """Train clients still wanted before the first round."""
         return self._explainer.missing_clients(self._scheduler)

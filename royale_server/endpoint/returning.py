@@ -35,7 +35,8 @@ class Remembered:
         if Role(hello.role) is not Role.TRAIN:
             return f"has role {hello.role}, and trained before"
         if hello.groups != sizes:
-            return f"brings groups of {hello.groups} environments, and had {sizes}"
+            brought, had = _listed(hello.groups), _listed(sizes)
+            return f"brings groups of {brought} environments, and had {had}"
         return None
 
     def states_for(self, hello: Hello) -> States:
@@ -75,3 +76,7 @@ class ReturningClients:
     def places(self) -> dict[str, int]:
         """Slots of the places that are kept, by the name of who is awaited, in order."""
         return {name: self._by_name[name].member.size for name in sorted(self._by_name)}
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    return " and ".join(str(size) for size in sizes)

@@ -169,7 +169,8 @@ def _warn_beyond_horizon(config: ServerConfig) -> None:
     if until is not None and until > config.algo.schedule_frames:
         logger.warning(
             "--until-timesteps %d is beyond the %d frames over which schedules run: they keep "
-            "their end values after it; raise --algo.total-timesteps to stretch them",
+            "their end values after it, and a learning rate that ends at 0 stays 0; raise "
+            "--algo.total-timesteps to stretch them",
             until,
             config.algo.schedule_frames,
         )

@@ -247,7 +247,7 @@ def _plan(config: ServerConfig) -> RunPlan:
         overwrite=config.overwrite,
     )
     for skipped in planned.skipped:
-        logger.warning("passed over %s: %s", skipped.path, skipped.reason)
+        logger.warning("passed over: %s", skipped.reason)
     return planned
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,8 @@ class ControlFile:
         is said and removed. Blocks for as long as the disk does.
         """
         try:
+            if not stat.S_ISREG(self._path.stat().st_mode):
+                raise OSError("it is no plain file")  # a pipe would block for ever
             with self._path.open("rb") as file:
                 data = file.read(_MOST_BYTES)
         except FileNotFoundError:

@@ -23,7 +23,7 @@ def test_a_run_is_saved_paused_and_ended_by_letters(processes: Processes):
     assert not control.exists()
 
     control.write_text("p")
-    server.wait_for("paused; another letter in the control file ends it")
+    server.wait_for("paused; p again, c or q in the control file ends it")
     eventually(lambda: client.count("waiting for the server: pause") > 0, "the client says why")
     rows = records.metrics(server.run)
     assert rows[-1]["run/step"] >= saved

@@ -102,7 +102,7 @@ def test_before_it_listens_the_start_is_undone(processes: Processes, number, inl
     server.signal(number)
     gate(processes).touch()
     assert server.wait(EXIT_LIMIT_S) == 130
-    server.wait_for("interrupted before anything was saved")
+    server.wait_for("nothing was changed or saved")
     assert list((processes.directory / "runs").rglob("run.json")) == []
 
 
