@@ -138,7 +138,8 @@ def create(
         config: Resolved settings as plain data.
         seed: Seed of the run.
         argv: Command line; values that look like secrets are left out.
-        identity: What the run is. A resumed run has its own and keeps that for now.
+        identity: What the run is, written for a fresh one. A resumed run's stays as it is until the
+            attempt has begun, so that a start that is undone has changed nothing.
         source_diff: Uncommitted changes of the code; empty if there are none.
         facts: Further plain data for ``run.json``.
 

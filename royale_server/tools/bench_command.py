@@ -6,13 +6,11 @@ Reads the command, shows progress, prints tables, writes JSON. Ends every proces
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from royale_server.bench import machine, memory, peers
@@ -23,6 +21,7 @@ from royale_server.bench.results import FEWEST_ROUNDS, as_document, as_text, fai
 from royale_server.bench.rounds import Measured, measure
 from royale_server.bench.stage import Stage
 from royale_server.tools.answers import ToolCode, ToolError
+from royale_server.tools.children import interruptible
 
 ROUNDS = 5
 SECONDS = 6.0
@@ -97,7 +96,7 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     if arguments.rounds < FEWEST_ROUNDS:
         _say(f"{arguments.rounds} rounds: too few to claim anything, {FEWEST_ROUNDS} are needed")
     measured: list[Measured] = []
-    with _interruptible(), tempfile.TemporaryDirectory(prefix="royale-bench-") as folder:
+    with interruptible(), tempfile.TemporaryDirectory(prefix="royale-bench-") as folder:
         stage = Stage(Path(folder), pythons)
         for bench in benches:
             measured.append(_measured(bench, stage, versions, arguments))
@@ -167,16 +166,6 @@ def _pythons(pairs: Sequence[str]) -> dict[str, str]:
             )
         pythons[peer] = python
     return pythons
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: everything that was started is ended on the way out."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 # --- showing ----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from royale_server.cli import Command, RefusedCommandError, read_command, regist
 from royale_server.monitoring.declarations import declared, deterministic_keys
 from royale_server.tools.answers import ToolCode, ToolError
 from royale_server.tools.checkpoint_list import columns
+from royale_server.tools.children import interruptible
 from royale_server.tools.comparing import Difference
 from royale_server.tools.kill_plan import RANDOM, KillPlan, parse_kill
 from royale_server.tools.resume_check import Check, Verdict, carry_out
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     plan = _plan(arguments, command.config.save_every)
     for flag in own.dropped:
         _say(f"left out, since the check decides it: {flag}")
-    with _interruptible(), _folder(arguments.keep) as folder:
+    with interruptible(), _folder(arguments.keep) as folder:
         check = Check(
             words=own.words,
             clients=tuple(arguments.client_command),
@@ -217,16 +217,6 @@ def _folder(keep: Path | None) -> Iterator[_Folder]:
             _say(f"runs and logs are in {folder.path}")
         else:
             shutil.rmtree(folder.path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: everything that was started is ended on the way out."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 # --- showing ----------------------------------------------------------------------------------

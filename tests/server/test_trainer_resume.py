@@ -33,6 +33,21 @@ def goes_on_as(whole: Attempt, first: Attempt, directory: Path) -> Attempt:
     return second
 
 
+def aborted(directory: Path) -> Attempt:
+    """A run that was stopped in its third learn step, which was given up."""
+    first = Attempt(directory)
+    first.join()
+    first.play_rows(2)
+    first.hold_learning = True
+    first.play()
+    first.interrupt()
+    first.interrupt()
+    first.hold_learning = False
+    first.end()
+    assert len(first.rows) == 2
+    return first
+
+
 def test_a_learn_step_that_is_aborted_is_done_by_the_resumed_run_from_the_same_frames(
     whole: Attempt, tmp_path: Path
 ) -> None:
@@ -62,18 +77,7 @@ def test_a_learn_step_that_is_aborted_is_done_by_the_resumed_run_from_the_same_f
 def test_an_impatient_second_ctrl_c_before_the_learn_step_begins_saves_its_frames_too(
     whole: Attempt, tmp_path: Path
 ) -> None:
-    first = Attempt(tmp_path)
-    first.join()
-    first.play_rows(2)
-    first.hold_learning = True
-    first.play()
-    first.interrupt()
-    first.interrupt()
-    first.hold_learning = False
-    first.run()
-    first.end()
-    assert len(first.rows) == 2
-    goes_on_as(whole, first, tmp_path)
+    goes_on_as(whole, aborted(tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("frames", [1, 30, 60])
@@ -135,26 +139,11 @@ def test_a_run_that_is_stopped_while_it_is_paused_goes_on_to_the_bit(
     goes_on_as(whole, first, tmp_path)
 
 
-def aborted(directory: Path) -> Attempt:
-    """A run that was stopped in its third learn step, which was given up."""
-    first = Attempt(directory)
-    first.join()
-    first.play_rows(2)
-    first.hold_learning = True
-    first.play()
-    first.interrupt()
-    first.interrupt()
-    first.hold_learning = False
-    first.end()
-    assert len(first.rows) == 2
-    return first
-
-
 def test_what_is_learnt_from_frames_that_were_saved_before_reaches_the_disk(
     whole: Attempt, tmp_path: Path
 ) -> None:
     """The step counts stored frames: the checkpoint after the learn step has the step of before."""
-    (saved,) = {aborted(tmp_path).writer.steps[-1]}
+    saved = aborted(tmp_path).writer.steps[-1]
     second = Attempt(tmp_path, until_timesteps=saved)
     second.run()  # it needs no client
     assert second.exit_code is ExitCode.FINISHED
