@@ -502,7 +502,8 @@ class Trainer:
         if was_paused:
             logger.info("the pause is over")
             is_saving = self._saver is not None and self._saver.is_under_way
-            self._hub.end_pause(stay_at_rest=is_saving)
+            # Who quits goes from rest to rest: not even a learn step that is due comes between.
+            self._hub.end_pause(stay_at_rest=is_saving or letter is Letter.QUIT)
         match letter:
             case Letter.QUIT:
                 self.stop(End.OPERATOR, "quit asked for through the control file")

@@ -277,7 +277,7 @@ class Hub:
         """End a pause.
 
         Args:
-            stay_at_rest: A checkpoint is being taken; `saved` goes on after it.
+            stay_at_rest: A checkpoint is being taken, and `saved` goes on after it; or the run ends.
         """
         self._explainer.is_paused = False
         if not stay_at_rest:

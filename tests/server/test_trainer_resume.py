@@ -139,6 +139,25 @@ def test_a_run_that_is_stopped_while_it_is_paused_goes_on_to_the_bit(
     goes_on_as(whole, first, tmp_path)
 
 
+@pytest.mark.parametrize("stored", [180, 184, 188])
+def test_quitting_a_paused_run_learns_nothing_more_even_if_its_frames_are_all_there(
+    whole: Attempt, tmp_path: Path, stored: int
+) -> None:
+    """Four slots, 64 frames an iteration: from 188 on, the rest itself completes the third."""
+    first = Attempt(tmp_path)
+    first.join()
+    first.play_rows(2)
+    first.play(lambda: first.hub.scheduler.ledger.stored_total >= stored)
+    first.trainer.control(Letter.PAUSE)
+    first.play(lambda: first.hub.scheduler.is_rested)
+    first.trainer.control(Letter.QUIT)
+    first.run()
+    first.end()
+    assert first.exit_code is ExitCode.FINISHED
+    assert len(first.rows) == 2
+    goes_on_as(whole, first, tmp_path)
+
+
 def test_what_is_learnt_from_frames_that_were_saved_before_reaches_the_disk(
     whole: Attempt, tmp_path: Path
 ) -> None:
