@@ -13,12 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from algorithms.noise import Noise, Purpose
-
-_HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
+from algorithms.sampling import HALF_LOG_2_PI, choose, places
 
 
 class Distribution(ABC):
@@ -180,11 +181,11 @@ class DiagGaussian(Distribution):
         """Return the sum of the dimensions' log-densities. Shape ``(n,)``."""
         _check_actions(actions, self._mean.shape)
         standardised = (actions - self._mean) * torch.exp(-self._log_std)
-        return -(0.5 * standardised.square() + self._log_std + _HALF_LOG_2_PI).sum(-1)
+        return -(0.5 * standardised.square() + self._log_std + HALF_LOG_2_PI).sum(-1)
 
     def entropy(self) -> Tensor:
         """Return the sum of the dimensions' differential entropies in nats. Shape ``(n,)``."""
-        per_dimension = self._log_std + (0.5 + _HALF_LOG_2_PI)
+        per_dimension = self._log_std + (0.5 + HALF_LOG_2_PI)
         return per_dimension.expand_as(self._mean).sum(-1)
 
 
@@ -199,21 +200,17 @@ class _Choices:
     def _without_forbidden(self, values: Tensor, fill: float) -> Tensor:
         return values if self._forbidden is None else values.masked_fill(self._forbidden, fill)
 
-    def _scores(self) -> Tensor:
-        """Return logits to compare: never NaN, and forbidden below everything legal.
-
-        A network fed with absurd numbers must still give a legal action to the environment;
-        log_prob tells the truth about such a row, so that it can be kept out of training.
-        """
-        return self._without_forbidden(self._logits.detach().nan_to_num(), -math.inf)
-
     def sample(self, noise: Noise, purpose: int) -> Tensor:
-        scores = self._scores()
-        numbers = torch.from_numpy(noise.gumbel(purpose, math.prod(scores.shape[1:])))
-        return (scores + numbers.to(scores.device).view(scores.shape)).argmax(-1)
+        shape = self._logits.shape
+        return self._chosen(noise.gumbel(purpose, math.prod(shape[1:])).reshape(shape))
 
     def mode(self) -> Tensor:
-        return self._scores().argmax(-1)
+        return self._chosen(None)
+
+    def _chosen(self, numbers: npt.NDArray[np.float64] | None) -> Tensor:
+        legal = None if self._forbidden is None else ~self._forbidden.numpy(force=True)
+        chosen = choose(self._logits.numpy(force=True), legal, numbers)
+        return torch.from_numpy(chosen).to(self._logits.device)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         _check_actions(actions, self._log_probs.shape[:-1])
@@ -265,8 +262,7 @@ def _on_grid(values: Tensor, nvec: tuple[int, ...], fill: float) -> Tensor:
 @torch.inference_mode(mode=False)
 def _places(nvec: tuple[int, ...]) -> Tensor:
     """Return where each logit stands on the flattened grid. Shape ``(sum(nvec),)``."""
-    widest = max(nvec)
-    return torch.cat([part * widest + torch.arange(size) for part, size in enumerate(nvec)])
+    return torch.from_numpy(places(nvec).copy())
 
 
 @lru_cache(maxsize=64)

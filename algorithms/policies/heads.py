@@ -13,10 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from algorithms import sampling
 from algorithms.distributions import Categorical, DiagGaussian, Distribution, MultiCategorical
+from algorithms.noise import Noise
 from algorithms.policies.config import BoxActions
+from algorithms.sampling import Sample
 from algorithms.spaces import ArraySpec
-from algorithms.storage import Array
+from algorithms.storage import Array, BoolArray
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec, MultiDiscreteSpec, SpaceSpec
 
 
@@ -75,6 +78,19 @@ class ActionHead(nn.Module, ABC):
         """
 
     @abstractmethod
+    def sample(
+        self, outputs: Array, masks: BoolArray | None, noise: Noise, *, deterministic: bool
+    ) -> Sample:
+        """Choose an action for each row, as it is stored, with its log-probability.
+
+        Args:
+            outputs: Shape ``(n, num_outputs)``.
+            masks: Legal actions, bool ``(n, mask_size)``; or ``None``.
+            noise: Addresses of the rows.
+            deterministic: Take the likeliest.
+        """
+
+    @abstractmethod
     def to_environment(self, samples: Array) -> tuple[Array, ...]:
         """Return what the environments get for stored samples.
 
@@ -99,6 +115,12 @@ class DiscreteHead(ActionHead):
         """Return a categorical distribution with the outputs as logits."""
         return Categorical(outputs, masks)
 
+    def sample(
+        self, outputs: Array, masks: BoolArray | None, noise: Noise, *, deterministic: bool
+    ) -> Sample:
+        """Return one choice a row."""
+        return sampling.categorical(outputs, masks, noise, deterministic=deterministic)
+
     def to_environment(self, samples: Array) -> tuple[Array, ...]:
         """Return the samples counted from the space's start."""
         return (samples + self._start if self._start else samples,)
@@ -116,6 +138,13 @@ class MultiDiscreteHead(ActionHead):
     def distribution(self, outputs: Tensor, masks: Tensor | None) -> Distribution:
         """Return independent categorical distributions."""
         return MultiCategorical(outputs, self._nvec, masks)
+
+    def sample(
+        self, outputs: Array, masks: BoolArray | None, noise: Noise, *, deterministic: bool
+    ) -> Sample:
+        """Return one choice a part and row."""
+        nvec = self._nvec
+        return sampling.multi_categorical(outputs, nvec, masks, noise, deterministic=deterministic)
 
     def to_environment(self, samples: Array) -> tuple[Array, ...]:
         """Return the samples as they are."""
@@ -147,6 +176,13 @@ class GaussianHead(ActionHead):
     def distribution(self, outputs: Tensor, masks: Tensor | None) -> Distribution:
         """Return a normal distribution around the outputs."""
         return DiagGaussian(outputs, self.log_std)
+
+    def sample(
+        self, outputs: Array, masks: BoolArray | None, noise: Noise, *, deterministic: bool
+    ) -> Sample:
+        """Return numbers around the outputs."""
+        log_std = self.log_std.numpy(force=True)
+        return sampling.diag_gaussian(outputs, log_std, noise, deterministic=deterministic)
 
     def to_environment(self, samples: Array) -> tuple[Array, ...]:
         """Return the samples inside the bounds, in the space's shape and dtype."""

@@ -20,7 +20,7 @@ from algorithms.normalization import ObservationNormalizer
 from algorithms.policies.config import MLPPolicyConfig
 from algorithms.policies.encoding import ObservationEncoder, observation_problems
 from algorithms.policies.heads import action_problems, make_head
-from algorithms.policies.tower import Tower
+from algorithms.policies.tower import Matrix, Tower
 from algorithms.spaces import ArraySpec, Spaces
 from algorithms.storage import Array, BoolArray
 from royale_client.wire.spaces import leaves
@@ -81,32 +81,39 @@ class MLPPolicy(TrainablePolicy):
         deterministic: bool = False,
     ) -> Inference:
         """Choose an action for each row; see the base class."""
-        (matrix,) = self.prepare(observations)
-        legal = None if masks is None else torch.from_numpy(masks)
-        distribution = self.head.distribution(self.actor.forward(matrix), legal)
-        sample = distribution.mode() if deterministic else distribution.sample(noise)
-        samples: Array = sample.numpy(force=True)
+        outputs, values = self._infer(self._encode(observations), self.actor, self.critic)
+        sample = self.head.sample(outputs, masks, noise, deterministic=deterministic)
         return Inference(
-            actions=self.head.to_environment(samples),
+            actions=self.head.to_environment(sample.actions),
             step_state={
-                "action": samples,
-                "log_prob": distribution.log_prob(sample).numpy(force=True),
-                "value": self.critic.forward(matrix).numpy(force=True).reshape(-1),
+                "action": sample.actions,
+                "log_prob": sample.log_prob,
+                "value": values.reshape(-1),
             },
         )
 
     @torch.inference_mode()
     def values(self, observations: tuple[Array, ...]) -> npt.NDArray[np.float32]:
         """Return ``V(s)`` of each row. Shape ``(n,)``."""
-        (matrix,) = self.prepare(observations)
-        values: npt.NDArray[np.float32] = self.critic.forward(matrix).numpy(force=True)
+        (values,) = self._infer(self._encode(observations), self.critic)
         return values.reshape(-1)
 
     def prepare(self, observations: tuple[Array, ...]) -> tuple[Tensor, ...]:
         """Return one matrix of the encoded, normalised observations. Shape ``(n, D)``."""
+        return (torch.from_numpy(self._encode(observations)).to(self._device),)
+
+    def _encode(self, observations: tuple[Array, ...]) -> Matrix:
         if self._normalizer is not None:
             observations = self._normalizer.normalize(observations)
-        return (torch.from_numpy(self._encoder.encode(observations)).to(self._device),)
+        return self._encoder.encode(observations)
+
+    def _infer(self, matrix: Matrix, *towers: Tower) -> list[Matrix]:
+        """Run towers without gradients, where the weights are."""
+        if self._device.type == "cpu":
+            return [tower.forward_arrays(matrix) for tower in towers]
+        rows = torch.from_numpy(matrix).to(self._device)
+        outputs = [tower.forward(rows) for tower in towers]
+        return [output.numpy(force=True) for output in outputs]
 
     def evaluate_actions(
         self, observations: tuple[Tensor, ...], masks: Tensor | None, actions: Tensor

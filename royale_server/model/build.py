@@ -25,6 +25,7 @@ from royale_client.wire.spaces import leaves, mask_size
 from royale_server.config import ServerConfig
 from royale_server.model import random_state
 from royale_server.model.engine import Array, Engine
+from royale_server.model.threads import limit_threads
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +209,7 @@ def seed_everything(config: ServerConfig) -> None:
     random.seed(config.seed)
     np.random.seed(config.seed)  # plug-ins may use the global generator
     torch.manual_seed(config.seed)
-    torch.set_num_threads(config.torch_threads)
+    limit_threads(config.torch_threads)
     if config.deterministic:
         # cuBLAS reads it when CUDA starts, and refuses deterministic work without it.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

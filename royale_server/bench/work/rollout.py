@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from royale_server.bench.work.networks import NUM_OBSERVATIONS, Towers
+from royale_server.model.threads import limit_threads
 
 if TYPE_CHECKING:
     import gymnasium
@@ -84,6 +85,6 @@ def _make_env() -> gymnasium.Env[Any, Any]:
 
 
 def one_thread(seed: int = 1) -> None:
-    """Let torch use one thread, and seed it."""
-    torch.set_num_threads(1)
+    """Let torch and NumPy use one thread, and seed torch."""
+    limit_threads(1)
     torch.manual_seed(seed)

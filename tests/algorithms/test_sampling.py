@@ -1,0 +1,124 @@
+"""Acting in NumPy gives what the tensor half of the same distribution says of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from algorithms import sampling
+from algorithms.distributions import Categorical, DiagGaussian, Distribution, MultiCategorical
+from algorithms.noise import Noise
+from algorithms.policies.tower import Tower
+
+ROWS = 200
+NVEC = (3, 1, 5)
+
+
+def make_noise(n: int = ROWS) -> Noise:
+    return Noise(np.arange(n, dtype="u8") * 7, np.zeros(n, "u8"), np.arange(n, dtype="u8"))
+
+
+def pair(kind: str, masked: bool) -> tuple[sampling.Sample, sampling.Sample, Distribution]:
+    """A sample, the mode, and the tensor distribution of the same numbers."""
+    generator = np.random.default_rng(3)
+    outputs = generator.normal(size=(ROWS, sum(NVEC)), scale=3).astype(np.float32)
+    legal = generator.random(outputs.shape) < 0.4
+    legal[:, [0, 3, 4]] = True  # one of each part
+    mask = legal if masked else None
+    tensors = torch.from_numpy(outputs)
+    tensor_mask = None if mask is None else torch.from_numpy(mask)
+    noise = make_noise()
+    samples = []
+    for deterministic in (False, True):
+        match kind:
+            case "choice":
+                chosen = sampling.categorical(outputs, mask, noise, deterministic=deterministic)
+                distribution: Distribution = Categorical(tensors, tensor_mask)
+            case "choices":
+                chosen = sampling.multi_categorical(
+                    outputs, NVEC, mask, noise, deterministic=deterministic
+                )
+                distribution = MultiCategorical(tensors, NVEC, tensor_mask)
+            case _:
+                log_std = np.linspace(-1, 1, sum(NVEC), dtype=np.float32)
+                chosen = sampling.diag_gaussian(
+                    outputs, log_std, noise, deterministic=deterministic
+                )
+                distribution = DiagGaussian(tensors, torch.from_numpy(log_std))
+        samples.append(chosen)
+    return samples[0], samples[1], distribution
+
+
+@pytest.mark.parametrize(
+    ("kind", "masked"),
+    [
+        ("choice", False),
+        ("choice", True),
+        ("choices", False),
+        ("choices", True),
+        ("numbers", False),
+    ],
+)
+def test_samples_modes_and_log_probabilities_are_those_of_the_tensor_distribution(kind, masked):
+    sample, mode, distribution = pair(kind, masked)
+    expected = distribution.sample(make_noise())
+    # Numbers are rounded to 24 bits by either library; choices must be the same.
+    tolerance = {"rtol": 1e-6, "atol": 1e-6} if kind == "numbers" else {"rtol": 0, "atol": 0}
+    np.testing.assert_allclose(sample.actions, expected.numpy(), **tolerance)
+    assert sample.actions.dtype == expected.numpy().dtype
+    np.testing.assert_array_equal(mode.actions, distribution.mode().numpy())
+    for chosen in (sample, mode):
+        wanted = distribution.log_prob(torch.from_numpy(chosen.actions))
+        np.testing.assert_allclose(chosen.log_prob, wanted.numpy(), rtol=1e-5, atol=1e-5)
+        assert chosen.log_prob.dtype == np.float32
+        assert chosen.log_prob.shape == (ROWS,)
+
+
+def test_a_row_of_absurd_logits_has_no_log_probability_and_the_others_keep_theirs():
+    logits = np.array([[np.nan, 0], [0, 0], [np.inf, np.inf]], np.float32)
+    chosen = sampling.categorical(logits, None, make_noise(3))
+    # A fair coin: log(1/2).
+    assert chosen.log_prob[1] == pytest.approx(-0.6931472)
+    assert np.isnan(chosen.log_prob[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "silu"])
+@pytest.mark.parametrize("rows", [1, 7, 300])
+def test_a_tower_on_arrays_is_the_tower_of_tensors(activation, rows):
+    torch.manual_seed(5)
+    tower = Tower([6, 32, 16, 3], activation, 1.0)
+    matrix = np.random.default_rng(1).normal(size=(rows, 6), scale=4).astype(np.float32)
+    before = matrix.copy()
+    with torch.inference_mode():
+        expected = tower.forward(torch.from_numpy(matrix)).numpy()
+    np.testing.assert_allclose(tower.forward_arrays(matrix), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(matrix, before)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "silu"])
+def test_huge_numbers_pass_through_every_activation_without_a_warning(activation):
+    torch.manual_seed(5)
+    tower = Tower([2, 4, 1], activation, 1.0)
+    matrix = np.array([[1e30, -1e30], [-1e30, 1e30]], np.float32)
+    with torch.inference_mode():
+        expected = tower.forward(torch.from_numpy(matrix)).numpy()
+    np.testing.assert_allclose(tower.forward_arrays(matrix), expected, rtol=1e-5)
+
+
+def test_arrays_follow_the_weights_when_they_change_in_place_and_when_they_are_replaced():
+    tower = Tower([2, 3, 1], "tanh", 1.0)
+    rows = np.ones((1, 2), np.float32)
+    tower.forward_arrays(rows)
+    with torch.no_grad():
+        for parameter in tower.parameters():
+            parameter.zero_()
+    assert tower.forward_arrays(rows).item() == 0.0
+    last = tower[1]
+    assert isinstance(last, nn.Linear)
+    last.bias.data = torch.tensor([4.0])
+    assert tower.forward_arrays(rows).item() == 4.0
+    last.weight.data = torch.ones(1, 3)
+    tower[0].bias.data = torch.full((3,), 50.0)  # tanh 50 is 1
+    assert tower.forward_arrays(rows).item() == 7.0
