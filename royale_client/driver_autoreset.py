@@ -35,9 +35,17 @@ from royale_client.wire.errors import ConfigError
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_BOOL = np.dtype(np.bool_)
+_FLOAT64 = np.dtype(np.float64)
+_NOBODY: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
+
+@dataclass(slots=True, kw_only=True)
 class Transition:
-    """What one step of a vector environment came to, n rows, e of them ended."""
+    """What one step of a vector environment came to, n rows, e of them ended.
+
+    Its arrays may be the environment's own, to be overwritten by the next step or reset.
+    """
 
     observations: Leaves
     """Current observation of every row, shape ``[n, ...]``."""
@@ -56,21 +64,11 @@ class Transition:
     asking: BoolArray | None
     """Rows with an observation to act on, shape ``[n]``; None for all."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The raw outcome of a step with checked shapes; silent rows have no part in it."""
-
-    observations: Leaves
-    rewards: FloatArray
-    terminated: BoolArray
-    truncated: BoolArray
-    infos: Mapping[Any, Any]
-    raw_ended: BoolArray
-
-    @property
-    def ended(self) -> npt.NDArray[np.int64]:
-        return np.flatnonzero(self.terminated | self.truncated)
+    def silence(self, acted: BoolArray) -> None:
+        """Forget what rows report that did not act, shape ``[n]``."""
+        self.rewards = np.where(acted, self.rewards, 0.0)
+        self.terminated = self.terminated & acted
+        self.truncated = self.truncated & acted
 
 
 class Autoreset(Protocol):
@@ -122,36 +120,59 @@ def make_autoreset(
 
 
 class _Rule:
-    """What the three rules share: one step, with everything checked once."""
+    """What the three rules share: one step, with everything checked once.
+
+    A step that ends no episode means the same under every rule; a rule only says what happens in
+    one that does.
+    """
 
     def __init__(self, env: AnyVectorEnv, reader: BatchReader, masks: MaskReader | None) -> None:
         self._env = env
+        self._rows = (env.num_envs,)
         self._reader = reader
         self._masks = masks
 
     def step(self, actions: EnvValue, acted: BoolArray | None) -> Transition:
+        """Step every environment; see `Autoreset.step`."""
+        observations, rewards, terminated, truncated, infos = self._env.step(actions)
+        terminated = self._flags("terminated", terminated)
+        truncated = self._flags("truncated", truncated)
+        transition = Transition(
+            rewards=self._rewards(rewards),
+            observations=self._reader.read(observations),
+            terminated=terminated,
+            truncated=truncated,
+            ended=_NOBODY,
+            final_observations=(),
+            final_infos={},
+            asking=None,
+        )
+        raw_ended = terminated | truncated
+        if acted is not None:
+            transition.silence(acted)
+        if np.count_nonzero(raw_ended):
+            ended = raw_ended if acted is None else raw_ended & acted
+            transition.ended = ended.nonzero()[0]
+            self._end(transition, infos if isinstance(infos, Mapping) else {}, raw_ended)
+        elif self._masks is not None:
+            self._masks.update(infos if isinstance(infos, Mapping) else {}, None)
+        return transition
+
+    def _end(self, transition: Transition, infos: Mapping[Any, Any], raw_ended: BoolArray) -> None:
+        """Complete a transition in which some episode ended.
+
+        Args:
+            transition: What every rule knows of it.
+            infos: Infos of the step.
+            raw_ended: Rows that the environment says have ended, whoever acted; shape ``[n]``.
+        """
         raise NotImplementedError
 
-    def _step(self, actions: EnvValue, acted: BoolArray | None) -> _Outcome:
-        observations, rewards, terminated, truncated, infos = self._env.step(actions)
-        ended_flags = [self._flags("terminated", terminated), self._flags("truncated", truncated)]
-        summed = self._rewards(rewards)
-        raw_ended = ended_flags[0] | ended_flags[1]
-        if acted is not None:
-            summed = np.where(acted, summed, 0.0)
-            ended_flags = [flags & acted for flags in ended_flags]
-        return _Outcome(
-            observations=self._reader.read(observations),
-            rewards=summed,
-            terminated=ended_flags[0],
-            truncated=ended_flags[1],
-            infos=infos if isinstance(infos, Mapping) else {},
-            raw_ended=raw_ended,
-        )
-
     def _flags(self, name: str, value: EnvValue) -> BoolArray:
+        if type(value) is np.ndarray and value.dtype == _BOOL and value.shape == self._rows:
+            return value
         flags = np.asarray(value)
-        if flags.shape != (self._env.num_envs,) or flags.dtype.kind not in "biu":
+        if flags.shape != self._rows or flags.dtype.kind not in "biu":
             raise EnvContractError(
                 f"{name}: got shape {flags.shape} of dtype {flags.dtype}, expected "
                 f"({self._env.num_envs},) bools"
@@ -159,91 +180,54 @@ class _Rule:
         return flags.astype(np.bool_)
 
     def _rewards(self, value: EnvValue) -> FloatArray:
+        if type(value) is np.ndarray and value.dtype == _FLOAT64 and value.shape == self._rows:
+            return value
         rewards = np.asarray(value)
-        if rewards.shape != (self._env.num_envs,) or rewards.dtype.kind not in "biuf":
+        if rewards.shape != self._rows or rewards.dtype.kind not in "biuf":
             raise EnvContractError(
                 f"reward: got shape {rewards.shape} of dtype {rewards.dtype}, expected "
                 f"({self._env.num_envs},) numbers, one per environment"
             )
         return rewards.astype(np.float64)
 
-    def _update_masks(self, infos: Mapping[Any, Any], asking: BoolArray | None) -> None:
-        if self._masks is not None:
-            self._masks.update(infos, asking)
-
 
 class _NextStep(_Rule):
     """The environment resets an ended row in the step after, where nobody acts in it."""
 
-    def step(self, actions: EnvValue, acted: BoolArray | None) -> Transition:
-        outcome = self._step(actions, acted)
-        asking = ~outcome.raw_ended if outcome.raw_ended.any() else None
-        self._update_masks(outcome.infos, asking)
-        ended = outcome.ended
-        return Transition(
-            observations=outcome.observations,
-            rewards=outcome.rewards,
-            terminated=outcome.terminated,
-            truncated=outcome.truncated,
-            ended=ended,
-            final_observations=take_rows(outcome.observations, ended) if len(ended) else (),
-            final_infos=outcome.infos,
-            asking=asking,
-        )
+    def _end(self, transition: Transition, infos: Mapping[Any, Any], raw_ended: BoolArray) -> None:
+        transition.asking = ~raw_ended
+        if self._masks is not None:
+            self._masks.update(infos, transition.asking)
+        transition.final_infos = infos
+        if len(transition.ended):
+            transition.final_observations = take_rows(transition.observations, transition.ended)
 
 
 class _SameStep(_Rule):
     """The environment resets an ended row at once and leaves its last observation in the infos."""
 
-    def step(self, actions: EnvValue, acted: BoolArray | None) -> Transition:
-        outcome = self._step(actions, acted)
-        self._update_masks(outcome.infos, None)
-        ended = outcome.ended
-        finals: Leaves = ()
-        final_infos: Any = {}
-        if len(ended):
-            finals = final_rows(outcome.infos, self._reader, ended)
-            final_infos = outcome.infos.get(FINAL_INFO_KEY)
-        return Transition(
-            observations=outcome.observations,
-            rewards=outcome.rewards,
-            terminated=outcome.terminated,
-            truncated=outcome.truncated,
-            ended=ended,
-            final_observations=finals,
-            final_infos=final_infos if isinstance(final_infos, Mapping) else {},
-            asking=None,
-        )
+    def _end(self, transition: Transition, infos: Mapping[Any, Any], raw_ended: BoolArray) -> None:
+        if self._masks is not None:
+            self._masks.update(infos, None)
+        transition.final_observations = final_rows(infos, self._reader, transition.ended)
+        final_infos = infos.get(FINAL_INFO_KEY)
+        if isinstance(final_infos, Mapping):
+            transition.final_infos = final_infos
 
 
 class _Disabled(_Rule):
     """We reset ended rows ourselves, so that no step and no request is spent on it."""
 
-    def step(self, actions: EnvValue, acted: BoolArray | None) -> Transition:
-        outcome = self._step(actions, acted)
-        ended = outcome.ended
-        observations = outcome.observations
-        finals: Leaves = ()
-        if not len(ended):
-            self._update_masks(outcome.infos, None)
-        else:
-            # Copied before the reset, which may write into the same buffers.
-            finals = take_rows(observations, ended)
-            running = ~outcome.raw_ended
-            self._update_masks(outcome.infos, running)
-            observations = self._reset(outcome.raw_ended)
-        return Transition(
-            observations=observations,
-            rewards=outcome.rewards,
-            terminated=outcome.terminated,
-            truncated=outcome.truncated,
-            ended=ended,
-            final_observations=finals,
-            final_infos=outcome.infos,
-            asking=None,
-        )
-
-    def _reset(self, ended: BoolArray) -> Leaves:
-        value, infos = self._env.reset(options={"reset_mask": ended.copy()})
-        self._update_masks(infos, ended)
-        return self._reader.read(value)
+    def _end(self, transition: Transition, infos: Mapping[Any, Any], raw_ended: BoolArray) -> None:
+        # Copied before the reset, which may write into the same buffers.
+        transition.final_observations = take_rows(transition.observations, transition.ended)
+        transition.rewards = transition.rewards.copy()
+        transition.terminated = transition.terminated.copy()
+        transition.truncated = transition.truncated.copy()
+        transition.final_infos = infos
+        if self._masks is not None:
+            self._masks.update(infos, ~raw_ended)
+        value, reset_infos = self._env.reset(options={"reset_mask": raw_ended.copy()})
+        if self._masks is not None:
+            self._masks.update(reset_infos, raw_ended)
+        transition.observations = self._reader.read(value)

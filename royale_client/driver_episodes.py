@@ -74,15 +74,14 @@ class EpisodeTracker:
                 session takes what is declared and can travel.
         """
         now_s = self._clock()
+        columns = (rows, self.returns[rows], self.lengths[rows], now_s - self._started_s[rows])
         records = tuple(
-            {
-                "row": row,
-                "return": float(self.returns[row]),
-                "length": int(self.lengths[row]),
-                "time_s": now_s - float(self._started_s[row]),
-                "metrics": found,
-            }
-            for row, found in zip(rows.tolist(), metrics, strict=True)
+            [
+                {"row": row, "return": total, "length": length, "time_s": time_s, "metrics": found}
+                for row, total, length, time_s, found in zip(
+                    *[column.tolist() for column in columns], metrics, strict=True
+                )
+            ]
         )
         self.returns[rows] = 0.0
         self.lengths[rows] = 0

@@ -161,6 +161,7 @@ class _Conversation:
         self._transport = transport
         self._session = ClientSession(loop.hello, loop._limits)
         self._sent_s = [0.0] * len(loop._drivers)
+        self._heard_s = 0.0
         self._has_left = [False] * len(loop._drivers)
         self._leave_by_s: float | None = None
         self._note = WaitingNote()
@@ -214,6 +215,7 @@ class _Conversation:
         if timings.is_due(now_s):
             logger.info("%s", timings.summary(now_s))
         if data is not None:
+            self._heard_s = now_s
             return self._session.receive(data)
         self._say(self._note.silence(now_s, min(self._sent_s)))
         return []
@@ -314,7 +316,7 @@ class _Conversation:
     def _act(self, answer: Answered) -> None:
         """Carry out the actions of one group and send what came of it."""
         loop, group = self._loop, answer.group
-        loop.timings.answers.add(loop._clock() - self._sent_s[group])
+        loop.timings.answers.add(self._heard_s - self._sent_s[group])
         if self._has_left[group]:
             return
         turn = loop._drivers[group].step(answer.actions)

@@ -7,11 +7,11 @@ and writes nothing: it returns lines, its caller logs them.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from royale_client.wire.messages import Busy
 
@@ -22,23 +22,20 @@ _PHASES: Final = {"learn": "learning", "collect": "collecting", "infer": "comput
 
 
 class DurationWindow:
-    """The newest durations of one kind, in seconds, in a fixed ring."""
+    """The newest durations of one kind, in seconds, and no more than a fixed number of them."""
 
     def __init__(self, size: int = _WINDOW) -> None:
-        self._values: npt.NDArray[np.float64] = np.zeros(size)
-        self._count = 0
+        self._values: deque[float] = deque(maxlen=size)
 
     def add(self, duration_s: float) -> None:
-        """Remember one duration, forgetting the oldest when the ring is full."""
-        self._values[self._count % len(self._values)] = duration_s
-        self._count += 1
+        """Remember one duration, forgetting the oldest when the window is full."""
+        self._values.append(duration_s)
 
     def percentiles_ms(self) -> tuple[float, float, float] | None:
         """Return the 50th, 95th and 99th percentile in milliseconds, or None without any value."""
-        if not self._count:
+        if not self._values:
             return None
-        held = self._values[: min(self._count, len(self._values))]
-        p50, p95, p99 = (float(p) for p in np.percentile(held, (50, 95, 99)) * 1e3)
+        p50, p95, p99 = (float(p) for p in np.percentile(self._values, (50, 95, 99)) * 1e3)
         return p50, p95, p99
 
 
@@ -89,9 +86,10 @@ class Timings:
 
     def add_turn(self, *, frames: int, env_s: float) -> None:
         """Count one step of a group's environments that carried out ``frames`` actions."""
-        self.totals.frames += frames
-        self.totals.requests += 1
-        self.totals.env_s += env_s
+        totals = self.totals
+        totals.frames += frames
+        totals.requests += 1
+        totals.env_s += env_s
         self.env_steps.add(env_s)
 
     def add_episode(self, episode_return: float) -> None:

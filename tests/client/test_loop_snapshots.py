@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,19 +55,19 @@ class TallyDriver:
             raise self.failure
         self.tally = int(state)
         record = {"row": 0, "return": 1.0, "length": 1, "time_s": 0.0, "metrics": {}}
-        return replace(self._turn(), episodes=(record,))
+        return self._turn()._replace(episodes=(record,))
 
     def last_turn(self) -> Turn:
         nobody = np.zeros(self.num_slots, np.bool_)
         none = (self._observations()[0][:0],)
         cut = {"truncated": ~nobody, "final_observations": self._observations()}
-        return replace(self._turn(), asks=nobody, observations=none, **cut)
+        return self._turn()._replace(asks=nobody, observations=none, **cut)
 
     def _turn(self) -> Turn:
         never = np.zeros(self.num_slots, np.bool_)
         first = Turn.first(self._observations(), None)
         rewards = np.full(self.num_slots, float(self.tally))
-        return replace(first, rewards=rewards, terminated=never, truncated=never)
+        return first._replace(rewards=rewards, terminated=never, truncated=never)
 
     def _observations(self):
         return (np.full((self.num_slots, 1), self.tally, np.float32),)
@@ -212,8 +211,8 @@ def test_only_the_rows_that_asked_are_answered_after_a_restore():
     driver = TallyDriver(2)
     asks = np.array([False, True])
     seen = []
-    driver.restore = lambda state: replace(
-        driver._turn(), asks=asks, observations=(np.zeros((1, 1), np.float32),)
+    driver.restore = lambda state: driver._turn()._replace(
+        asks=asks, observations=(np.zeros((1, 1), np.float32),)
     )
     driver.step = lambda actions: (seen.append(actions[0].tolist()), driver._turn())[1]
     server = FakeServer(until(43), last_requests=(41,), states=[b"12"], asking=(1,))

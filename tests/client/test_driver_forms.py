@@ -1,0 +1,170 @@
+"""However an environment hands over its results, the same turn comes of it.
+
+Results that are already exactly what a turn holds are passed on as they are; all others are
+converted. Both are played here on the same script, with an environment that overwrites its buffers
+whenever Gymnasium allows it to.
+"""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from royale_client.driver import take_rows
+from royale_client.driver_gymnasium import GymnasiumDriver
+from royale_client.timing import DurationWindow
+
+ROWS = 3
+NOISE = 99
+
+
+class ScriptedVectorEnv(VectorEnv):
+    """Row i of step t rewards and ends as the script says and observes ``10 t + i``.
+
+    A reset row observes the negative of that.
+
+    Args:
+        mode: Autoreset rule.
+        script: Per step the rewards, terminated and truncated of the rows that act.
+        form: «exact» returns new arrays of the final dtypes, «reused» the same arrays again and
+            again, and «loose» what has to be converted.
+    """
+
+    def __init__(self, mode, script, form):
+        self.metadata = {"autoreset_mode": mode}
+        self.num_envs = ROWS
+        self.single_observation_space = spaces.Box(-1000, 1000, (2,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.observation_space = gymnasium.vector.utils.batch_space(
+            self.single_observation_space, ROWS
+        )
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, ROWS)
+        self._mode, self._script, self._form = mode, script, form
+        self._time = 0
+        self._to_reset = np.zeros(ROWS, np.bool_)
+        self._observations = np.zeros((ROWS, 2), np.float32)
+        self._rewards = np.zeros(ROWS)
+        self._terminated = np.zeros(ROWS, np.bool_)
+        self._truncated = np.zeros(ROWS, np.bool_)
+
+    def reset(self, *, seed=None, options=None):
+        rows = np.ones(ROWS, np.bool_) if options is None else options["reset_mask"]
+        self._observe(rows, sign=-1)
+        # Nothing of the step before is the environment's concern any more.
+        self._rewards[rows] = NOISE
+        self._terminated[rows] = self._truncated[rows] = False
+        if self._form == "reused":
+            self._rewards[:] = NOISE
+        self._to_reset[rows] = False
+        return self._given(self._observations), {}
+
+    def step(self, actions):
+        rewards, terminated, truncated = self._script[self._time]
+        self._time += 1
+        silent = self._to_reset.copy() if self._mode is AutoresetMode.NEXT_STEP else False
+        self._rewards[:] = np.where(silent, 0.0, rewards)
+        self._terminated[:] = np.logical_and(terminated, ~np.asarray(silent))
+        self._truncated[:] = np.logical_and(truncated, ~np.asarray(silent))
+        self._observe(np.ones(ROWS, np.bool_), sign=1)
+        ended = self._terminated | self._truncated
+        infos = {}
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._observe(self._to_reset, sign=-1)
+            self._to_reset = ended
+        elif self._mode is AutoresetMode.SAME_STEP and ended.any():
+            infos = {"final_obs": self._observations.copy(), "_final_obs": ended}
+            self._observe(ended, sign=-1)
+        flags = self._given(self._terminated), self._given(self._truncated)
+        return self._given(self._observations), self._given(self._rewards), *flags, infos
+
+    def _observe(self, rows, sign):
+        now = 10.0 * self._time + np.arange(ROWS)
+        self._observations[rows] = sign * now[rows, None]
+
+    def _given(self, values):
+        if self._form == "reused":
+            return values
+        if self._form == "exact":
+            return values.copy()
+        if values.ndim == 2:
+            return np.asfortranarray(values.astype(np.float64))
+        return values.tolist() if values.dtype == np.float64 else values.astype(np.int8)
+
+
+def played(mode, script, form):
+    """Return every turn as plain data, read as soon as it is there."""
+    driver = GymnasiumDriver(ScriptedVectorEnv(mode, script, form), clock=lambda: 0.0)
+    turn = driver.reset(np.zeros(ROWS, np.uint64))
+    plain = []
+    for _ in script:
+        asking = ROWS if turn.asks is None else int(turn.asks.sum())
+        turn = driver.step((np.zeros(asking, np.int64),))
+        assert turn.rewards.dtype == np.float64
+        assert turn.terminated.dtype == turn.truncated.dtype == np.bool_
+        plain.append([plain_value(value) for value in turn])
+        plain.append([plain_value(value) for value in driver.last_turn()])
+    return plain
+
+
+def plain_value(value):
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.tolist()
+    if isinstance(value, tuple) and value and isinstance(value[0], np.ndarray):
+        return [plain_value(leaf) for leaf in value]
+    return value
+
+
+per_row = st.lists(st.booleans(), min_size=ROWS, max_size=ROWS)
+rewards = st.lists(st.sampled_from([0.0, 1.0, -2.5]), min_size=ROWS, max_size=ROWS)
+scripts = st.lists(st.tuples(rewards, per_row, per_row), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@settings(max_examples=40)
+@given(script=scripts)
+def test_a_turn_does_not_depend_on_the_form_of_the_results(mode, script):
+    exact = played(mode, script, "exact")
+
+    assert played(mode, script, "reused") == exact
+    assert played(mode, script, "loose") == exact
+
+
+def test_a_reset_that_overwrites_all_buffers_leaves_what_was_reported_alone():
+    """Row 1 ends in the first step, and the reset then fills the rewards with 99."""
+    script = [([1.0, 2.0, 3.0], [False, True, False], [False] * 3)]
+
+    (turn, _) = played(AutoresetMode.DISABLED, script, "reused")
+
+    # Step 1 observes 10 + row; row 1 is reset at once and shows the negative.
+    assert turn[1] == [("<f4", [[10.0, 10.0], [-11.0, -11.0], [12.0, 12.0]])]
+    assert turn[3:6] == [
+        ("<f8", [1.0, 2.0, 3.0]),
+        ("|b1", [False, True, False]),
+        ("|b1", [False, False, False]),
+    ]
+    assert turn[6] == [("<f4", [[11.0, 11.0]])]
+
+
+@pytest.mark.parametrize("rows", [np.array([2, 0]), np.array([True, False, True, False])])
+def test_rows_are_copied_by_index_or_mask_from_any_layout(rows):
+    leaf = np.arange(24).reshape(4, 2, 3)
+    expected = [leaf[row] for row in rows] if rows.dtype != np.bool_ else [leaf[0], leaf[2]]
+
+    for given_leaf in (leaf, np.asfortranarray(leaf), leaf[:, ::-1][:, ::-1]):
+        (taken,) = take_rows((given_leaf,), rows)
+        assert taken.tolist() == np.stack(expected).tolist()
+        assert not np.shares_memory(taken, given_leaf)
+
+
+def test_percentiles_are_of_the_newest_durations_only():
+    window = DurationWindow(size=3)
+    assert window.percentiles_ms() is None
+
+    for duration_s in (9.0, 9.0, 0.001, 0.002, 0.003):
+        window.add(duration_s)
+
+    # Of 1, 2 and 3 ms the median is 2; 95 % lie at 2.9 and 99 % at 2.98 between the last two.
+    assert window.percentiles_ms() == pytest.approx((2.0, 2.9, 2.98))
