@@ -98,7 +98,8 @@ class Noise:
 
     def __post_init__(self) -> None:
         columns = (self.keys, self.episodes, self.steps)
-        if any(c.dtype != np.uint64 or c.ndim != 1 or len(c) != len(self.keys) for c in columns):
+        shape = (len(self.keys),)
+        if any([c.dtype != np.uint64 or c.shape != shape for c in columns]):
             got = [(c.dtype.name, c.shape) for c in columns]
             raise ValueError(f"Noise: keys, episodes and steps must be uint64 (n,), got {got}")
 

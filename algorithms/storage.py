@@ -26,15 +26,21 @@ UNUSED = -1
 """Slot and ordinal of a cell that holds no frame."""
 
 
-def contiguous(cells: IntArray) -> slice | IntArray:
+Cells: TypeAlias = "slice | IntArray"
+"""Which cells: their indices, or the slice that `contiguous` makes of them."""
+
+
+def contiguous(cells: Cells) -> Cells:
     """Return the cheapest index for these cells.
 
     Args:
-        cells: Cell indices. Shape ``(n,)``.
+        cells: Cell indices. Shape ``(n,)``. A slice is returned as it is.
 
     Returns:
         A slice where the cells are c, c+1, …, so that indexing gives a view; else ``cells``.
     """
+    if isinstance(cells, slice):
+        return cells
     n = len(cells)
     if n == 0 or cells[-1] - cells[0] != n - 1 or not (cells[1:] > cells[:-1]).all():
         return cells
@@ -163,7 +169,7 @@ class RolloutStorage:
         """Memory of all arrays, in bytes."""
         return sum(array.nbytes for array in self.arrays().values())
 
-    def assign(self, cells: IntArray, slots: IntArray, ordinals: IntArray) -> None:
+    def assign(self, cells: Cells, slots: IntArray, ordinals: IntArray) -> None:
         """Reserve cells for frames whose action is being inferred; their outcome starts empty.
 
         Args:
@@ -210,7 +216,7 @@ class RolloutStorage:
         bits = np.unpackbits(self.masks[contiguous(cells)], axis=1, count=self.mask_size)
         return bits.view(np.bool_)
 
-    def write_step_state(self, cells: IntArray, step_state: Mapping[str, Array]) -> None:
+    def write_step_state(self, cells: Cells, step_state: Mapping[str, Array]) -> None:
         """Keep what the policy wants to see again with each frame.
 
         Args:
@@ -229,7 +235,7 @@ class RolloutStorage:
         for name, rows in step_state.items():
             self.step_state[name][index] = rows
 
-    def add_rewards(self, cells: IntArray, rewards: FloatArray) -> None:
+    def add_rewards(self, cells: Cells, rewards: FloatArray) -> None:
         """Add what the environment paid since the last message to each frame's reward.
 
         Args:
@@ -238,7 +244,7 @@ class RolloutStorage:
         """
         self.rewards[contiguous(cells)] += rewards
 
-    def finish(self, cells: IntArray, terminated: BoolArray, truncated: BoolArray) -> None:
+    def finish(self, cells: Cells, terminated: BoolArray, truncated: BoolArray) -> None:
         """Record that the episode ended at these frames, or, with both flags false, did not.
 
         Args:
@@ -250,7 +256,7 @@ class RolloutStorage:
         self.terminated[index] = terminated
         self.truncated[index] = truncated
 
-    def set_bootstrap(self, cells: IntArray, values: npt.NDArray[np.floating[Any]]) -> None:
+    def set_bootstrap(self, cells: Cells, values: npt.NDArray[np.floating[Any]]) -> None:
         """Record the value of the observation after frames that no stored frame follows.
 
         Args:

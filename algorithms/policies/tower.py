@@ -117,10 +117,10 @@ class Tower(nn.ModuleList):
         """
         *hidden, last = self._layers()
         for layer in hidden:
-            rows = np.matmul(rows, layer.weight)
+            rows = np.dot(rows, layer.weight)
             rows += layer.bias
             rows = self._on_arrays(rows)
-        rows = np.matmul(rows, last.weight)
+        rows = np.dot(rows, last.weight)
         rows += last.bias
         return rows
 

@@ -112,7 +112,7 @@ class Engine:
         noise = self._noise(batch)
         index = contiguous(batch.cells)
         if len(batch.cells):
-            self.storage.assign(batch.cells, batch.cell_slots, batch.ordinals)
+            self.storage.assign(index, batch.cell_slots, batch.ordinals)
         if isinstance(index, slice) and len(batch.cells) == len(noise):
             actions = self._infer_in_place(batch, index, noise)
         else:
@@ -240,7 +240,7 @@ class Engine:
         if masks is not None:
             storage.write_masks(batch.cells, masks)
         inference = self.policy.act(block, masks, noise, deterministic=False)
-        storage.write_step_state(batch.cells, inference.step_state)
+        storage.write_step_state(cells, inference.step_state)
         return inference.actions
 
     def _infer_mixed(self, batch: Infer, noise: Noise) -> Arrays:
