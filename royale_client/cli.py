@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, make_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,13 +175,14 @@ def _run_client(
     child: ChildIdentity | None,
 ) -> None:
     """Build the environments and run one client with them."""
+    from royale_client.grouping import make_drivers
     from royale_client.hello import default_client_name
     from royale_client.serve import run_drivers
 
     address = client.address()
     env_id = provider.env_id(env_config)
     name = client.client_name or default_client_name(env_id)
-    drivers = [provider.make(env_config, size) for size in client.group_sizes]
+    drivers = make_drivers(client.groups, client.num_envs, partial(provider.make, env_config))
     try:
         run_drivers(
             drivers,

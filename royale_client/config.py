@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from royale_client.grouping import Groups
 from royale_client.reconnect import Patience
 from royale_client.transport import ServerAddress
 from royale_client.wire.errors import ConfigError
@@ -22,9 +23,11 @@ class ClientConfig:
 
     num_envs: int = 1
     """Environments of each process, stepped together."""
-    groups: int = 1
-    """1 or 2; with 2 the environments are split in two halves, and one half is stepped while the
-    other waits for its actions."""
+    groups: Groups = 1
+    """1, 2 or auto; with 2 the environments are split in two halves, and one half is stepped while
+    the other waits for its actions. auto tries the environments out first, which makes slow ones
+    twice, and may decide otherwise at the next start: give the number where a run is to be resumed
+    exactly."""
     server_url: str | None = None
     """ws://HOST:PORT or wss://HOST:PORT of the server; default ws://127.0.0.1:8000."""
     server_host: str | None = None
@@ -69,9 +72,9 @@ class ClientConfig:
         for name, value in at_least_1.items():
             if value < 1:
                 raise ConfigError(f"--{name} {value}: expected at least 1")
-        if self.groups not in (1, 2):
-            raise ConfigError(f"--groups {self.groups}: expected 1 or 2")
-        if self.groups > self.num_envs:
+        if self.groups not in (1, 2, "auto"):
+            raise ConfigError(f"--groups {self.groups}: expected 1, 2 or auto")
+        if self.groups == 2 and self.num_envs == 1:
             raise ConfigError(
                 f"--groups {self.groups} --num-envs {self.num_envs}: each group needs an "
                 "environment; raise --num-envs"
@@ -111,13 +114,6 @@ class ClientConfig:
             budget_s=self.reconnect_budget,
             for_ever=self.reconnect,
         )
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """Environments of each group."""
-        if self.groups == 1:
-            return (self.num_envs,)
-        return self.num_envs - self.num_envs // 2, self.num_envs // 2
 
     def address(self) -> ServerAddress:
         """Return where to connect, with the token.

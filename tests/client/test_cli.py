@@ -73,7 +73,7 @@ def test_unknown_environment_is_refused_with_the_right_form(capsys):
     ("flags", "message"),
     [
         (["--num-env", "8"], "--num-envs"),
-        (["--groups", "3"], "expected 1 or 2"),
+        (["--groups", "3"], "expected 1, 2 or auto"),
         (["--groups", "2"], "raise --num-envs"),
         (["--num-envs", "0"], "expected at least 1"),
         (["--num-procs", "0"], "expected at least 1"),
@@ -118,11 +118,6 @@ def test_default_address_is_that_of_the_default_server():
 def test_address_comes_from_either_form_of_flags(flags, url):
     _, client = parse(*flags)
     assert client.url == url
-
-
-def test_two_groups_split_the_environments():
-    assert ClientConfig(num_envs=5, groups=2).group_sizes == (3, 2)
-    assert ClientConfig(num_envs=5).group_sizes == (5,)
 
 
 def test_wrappers_and_metrics_are_repeatable_flags():
