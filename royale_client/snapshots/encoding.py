@@ -26,7 +26,8 @@ from royale_client.snapshots.generators import (
     read_legacy_generator,
     read_python_generator,
 )
-from royale_client.wire.codec import MAX_DIMS, decode, encode
+from royale_client.wire.array_table import MAX_DIMS
+from royale_client.wire.codec import decode, encode
 from royale_client.wire.dtypes import CODES
 from royale_client.wire.errors import ProtocolError
 from royale_client.wire.limits import Limits

@@ -9,25 +9,22 @@ The decoder looks at every announced size before it touches memory and returns v
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 import numpy as np
 
-from royale_client.wire.dtypes import CODES, DTYPES, Array
+from royale_client.wire.array_table import MAX_DIMS, Layout, read_table
+from royale_client.wire.dtypes import CODES, Array
 from royale_client.wire.errors import ContractError, MessageDecodeError, brief
 from royale_client.wire.limits import Limits
 
-MAX_DIMS = 8
-"""Dimensions of one array."""
 LENGTH_BYTES = 4
 """Bytes of the header length in front."""
-MAX_EXTENT = 2**48
-"""Bytes that the dims of an array may multiply to when zeros are left out, as NumPy does."""
-ITEM_BYTES = {code: dtype.itemsize for code, dtype in DTYPES.items()}
-"""Wire code -> bytes of one element."""
 
-_PADDING = tuple(bytes(count) for count in range(8))
+PADDING = tuple(bytes(count) for count in range(8))
+"""So many zeros, by their number."""
 
 
 def encode(header: dict[str, Any], arrays: Mapping[str, Array]) -> bytes:
@@ -52,14 +49,14 @@ def encode(header: dict[str, Any], arrays: Mapping[str, Array]) -> bytes:
         array = given
         if code is None or not given.flags.c_contiguous or given.ndim > MAX_DIMS:
             array, code = _normalised(name, given)
-        parts += (_PADDING[-offset & 7], array)
+        parts += (PADDING[-offset & 7], array)
         offset = (offset + 7) & -8
         table[name] = (code, array.shape, offset)
         offset += array.nbytes
-    packed = _pack({**header, "a": table} if table else header)
+    packed = pack({**header, "a": table} if table else header, header.get("t"))
     parts[0] = len(packed).to_bytes(LENGTH_BYTES, "little")
     parts[1] = packed
-    parts[2] = _PADDING[-(LENGTH_BYTES + len(packed)) & 7]
+    parts[2] = PADDING[-(LENGTH_BYTES + len(packed)) & 7]
     return b"".join(parts)
 
 
@@ -78,11 +75,44 @@ def decode(
     Raises:
         MessageDecodeError: Anything that is not exactly one well-formed message.
     """
+    parsed = parse(data, limits)
+    return parsed.header, parsed.arrays()
+
+
+@dataclass(slots=True, kw_only=True)
+class Parsed:
+    """One well-formed message, but for the values of its arrays."""
+
+    header: dict[str, Any]
+    """The header without its array table."""
+    layout: Layout
+    """Where the arrays lie."""
+    buffer: bytes | memoryview
+    """The whole message."""
+    tail: int
+    """Where the arrays begin."""
+
+    def arrays(self) -> dict[str, Array]:
+        """View the arrays.
+
+        Raises:
+            MessageDecodeError: A boolean is neither 0 nor 1.
+        """
+        return dict(zip(self.layout.names, self.layout.views(self.buffer, self.tail), strict=True))
+
+
+def parse(data: bytes | bytearray | memoryview, limits: Limits) -> Parsed:
+    """Read the header of one message and find its arrays.
+
+    Raises:
+        MessageDecodeError: The header or the array table is not well-formed.
+    """
     buffer = _checked_buffer(data, limits)
     header, tail = _read_header(buffer, limits)
     table = header.pop("a", None)
-    _check_nesting(header, limits.max_header_nesting)
-    return header, _read_arrays(table, buffer, tail, limits)
+    check_nesting(header, limits.max_header_nesting)
+    layout = read_table(table, len(buffer) - tail, limits)
+    return Parsed(header=header, layout=layout, buffer=buffer, tail=tail)
 
 
 def peek(data: bytes | bytearray | memoryview, limits: Limits) -> dict[str, Any]:
@@ -112,13 +142,18 @@ def _normalised(name: str, given: Array) -> tuple[Array, str]:
     return np.array(given, dtype=dtype, order="C"), code
 
 
-def _pack(header: dict[str, Any]) -> bytes:
+def pack(value: object, name: object) -> bytes:
+    """Write a header, or a value of one; ``name`` is for the error.
+
+    Raises:
+        ContractError: It holds what msgpack cannot write.
+    """
     try:
-        packed: bytes = msgpack.packb(header)
+        packed: bytes = msgpack.packb(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ContractError(
             "the header holds what msgpack cannot write",
-            where=f"header of {brief(header.get('t'))}",
+            where=f"header of {brief(name)}",
             got=brief(str(error)),
             expected="texts, 64-bit numbers, booleans, lists and maps",
         ) from error
@@ -150,26 +185,35 @@ def _checked_buffer(data: object, limits: Limits) -> bytes | memoryview:
     return buffer
 
 
+def header_end(buffer: bytes | memoryview) -> int:
+    """Return where the header ends, as the length in front of it says."""
+    return LENGTH_BYTES + int.from_bytes(buffer[:LENGTH_BYTES], "little")
+
+
 def _read_header(buffer: bytes | memoryview, limits: Limits) -> tuple[dict[str, Any], int]:
     """Return the header and where the tail begins."""
-    length = int.from_bytes(buffer[:LENGTH_BYTES], "little")
-    tail = (LENGTH_BYTES + length + 7) & -8
+    end = header_end(buffer)
+    length = end - LENGTH_BYTES
+    tail = (end + 7) & -8
     if length > limits.max_header_bytes or tail > len(buffer):
         raise MessageDecodeError(
             "the header is longer than allowed or than the message",
             got=f"{length} bytes in a message of {len(buffer)}",
             expected=f"at most {limits.max_header_bytes}, and padding to a multiple of 8",
         )
-    header = _unpack(buffer[LENGTH_BYTES : LENGTH_BYTES + length])
+    header = unpack(buffer[LENGTH_BYTES:end])
     if type(header) is not dict:
         raise MessageDecodeError("the header is no map", got=brief(header))
     return header, tail
 
 
-def _unpack(packed: bytes | memoryview) -> object:
+def unpack(packed: bytes | memoryview) -> object:
     """Unpack strictly: text keys, each once, valid UTF-8, no binary, no extension types.
 
     msgpack bounds every announced length by the bytes at hand.
+
+    Raises:
+        MessageDecodeError: It is not exactly one value of that kind.
     """
     try:
         return msgpack.unpackb(
@@ -202,7 +246,12 @@ def _refuse_extension(code: int, _data: bytes) -> None:
     raise ValueError(f"extension type {code}")
 
 
-def _check_nesting(header: dict[str, Any], levels: int) -> None:
+def check_nesting(header: dict[str, Any], levels: int) -> None:
+    """Refuse a header that is nested deeper than ``levels``.
+
+    Raises:
+        MessageDecodeError: It is.
+    """
     layer = [value for value in header.values() if type(value) is dict or type(value) is list]
     while layer:
         levels -= 1
@@ -214,85 +263,3 @@ def _check_nesting(header: dict[str, Any], levels: int) -> None:
             for item in (box.values() if type(box) is dict else box)
             if type(item) is dict or type(item) is list
         ]
-
-
-def _read_arrays(
-    table: object, buffer: bytes | memoryview, tail: int, limits: Limits
-) -> dict[str, Array]:
-    """View every array of the tail; this loop is most of the cost of decoding."""
-    if table is None:
-        table = {}
-    if type(table) is not dict or len(table) > limits.max_arrays:
-        raise MessageDecodeError(
-            "the array table is no map, or too large",
-            got=brief(table),
-            expected=f"a map of at most {limits.max_arrays} arrays",
-        )
-    room = len(buffer) - tail
-    arrays: dict[str, Array] = {}
-    end = 0
-    in_order = True
-    for name, entry in table.items():
-        code, dims, offset, size = _checked_entry(name, entry, room)
-        begin = tail + offset
-        # Strips what booleans may be; whatever is left over is none.
-        if code == "?" and bytes(buffer[begin : begin + size]).strip(b"\0\1"):
-            raise _bad_array(name, entry, "booleans that are 0 or 1")
-        arrays[name] = np.ndarray(dims, DTYPES[code], buffer, begin)
-        in_order = in_order and offset == (end + 7) & -8
-        end = offset + size
-    if not in_order or end != room:
-        _check_spans([(entry[2], arrays[name].nbytes) for name, entry in table.items()], room)
-    return arrays
-
-
-def _checked_entry(name: str, entry: object, room: int) -> tuple[str, list[int], int, int]:
-    """Return dtype code, dims, offset and size in bytes of an array that lies inside the tail."""
-    if type(entry) is not list or len(entry) != 3:
-        raise _bad_array(name, entry, "three entries: dtype code, dims, offset")
-    code, dims, offset = entry
-    if type(code) is not str or code not in ITEM_BYTES:
-        raise _bad_array(name, entry, f"a dtype code out of {', '.join(DTYPES)}")
-    if type(dims) is not list or len(dims) > MAX_DIMS:
-        raise _bad_array(name, entry, f"a list of at most {MAX_DIMS} dims")
-    size = extent = ITEM_BYTES[code]
-    for dim in dims:
-        if type(dim) is not int or dim < 0:
-            raise _bad_array(name, entry, "dims that are integers >= 0")
-        size *= dim
-        extent *= dim or 1
-    if size > room or extent > MAX_EXTENT:
-        raise _bad_array(name, entry, f"an array inside the {room} bytes of the tail")
-    if type(offset) is not int or offset < 0 or offset & 7 or offset + size > room:
-        raise _bad_array(
-            name, entry, f"an offset in steps of 8 inside the {room} bytes of the tail"
-        )
-    return code, dims, offset, size
-
-
-def _check_spans(spans: list[tuple[int, int]], room: int) -> None:
-    """Refuse arrays that overlap, leave holes, or leave bytes over at the end."""
-    end = 0
-    for start, size in sorted(spans):
-        if start != (end + 7) & -8:
-            raise MessageDecodeError(
-                "the arrays overlap or leave a hole",
-                got=f"an array at {start}",
-                expected=f"the next array at {(end + 7) & -8}",
-            )
-        end = start + size
-    if end != room:
-        raise MessageDecodeError(
-            "the message goes on after its last array",
-            got=f"{room} bytes of arrays",
-            expected=f"{end}",
-        )
-
-
-def _bad_array(name: str, entry: object, expected: str) -> MessageDecodeError:
-    return MessageDecodeError(
-        "an array is described wrongly",
-        where=f"array {brief(name)}",
-        got=brief(entry),
-        expected=expected,
-    )

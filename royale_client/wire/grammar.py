@@ -15,12 +15,16 @@ from royale_client.wire.errors import MessageDecodeError, UnexpectedMessageError
 class Side(Enum):
     """Who sends."""
 
+    __hash__ = object.__hash__  # every message is looked up; an Enum's own is a Python function
+
     CLIENT = "client"
     SERVER = "server"
 
 
 class State(Enum):
     """Where a conversation stands."""
+
+    __hash__ = object.__hash__
 
     OPENED = "opened"
     """The connection is there; nothing was said."""
@@ -243,10 +247,19 @@ class Requests:
             UnexpectedMessageError: The number is not the group's next, the last one has no answer,
                 or there is no such group.
         """
-        self._check_group(group)
-        self._check(group, request)
+        if not self.opens(group, request):
+            self._check_group(group)
+            self._check(group, request)
+
+    def opens(self, group: int, request: int) -> bool:
+        """Record a request if it may come now, and tell whether it may."""
+        if not 0 <= group < len(self._last):
+            return False
+        if judge(self._last[group], not self._open[group], request) is not Verdict.NEXT:
+            return False
         self._last[group] = request
         self._open[group] = True
+        return True
 
     def close(self, group: int, request: int) -> None:
         """Record the answer to a request, sent or received.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from royale_client.wire.codec import decode, encode
+from royale_client.wire.codec import Parsed, encode, parse
 from royale_client.wire.dtypes import Array
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import MessageDecodeError, brief
@@ -39,6 +39,7 @@ __all__ = [
     "check_hello",
     "decode_message",
     "encode_message",
+    "message_of",
     "message_type",
 ]
 
@@ -97,8 +98,17 @@ def decode_message(data: bytes | bytearray | memoryview, limits: Limits) -> Mess
     Raises:
         ProtocolError: It is none, or a field of it is wrong.
     """
-    header, arrays = decode(data, limits)
-    return _READERS[message_type(header)](header, arrays)
+    return message_of(parse(data, limits))
+
+
+def message_of(parsed: Parsed) -> Message:
+    """Read a message whose header and array table are read already.
+
+    Raises:
+        ProtocolError: It is none, or a field of it is wrong.
+    """
+    arrays = parsed.arrays()
+    return _READERS[message_type(parsed.header)](parsed.header, arrays)
 
 
 def message_type(header: dict[str, Any]) -> str:

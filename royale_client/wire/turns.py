@@ -2,6 +2,8 @@
 
 Reading and writing them takes a fixed number of operations per array, whatever the number of rows.
 They know no space: that shapes, types and values fit the hello is checked in ``contract``.
+The two classes are not frozen because that makes an object of many fields several times as costly;
+nobody changes one.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _U1 = DTYPES["u1"]
 _F8 = DTYPES["f8"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Step:
     """What a group's last actions led to, and what it observes now.
 
@@ -78,7 +80,7 @@ class Step:
         return 0
 
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
-        """Return header and arrays; ``asks`` and ``masks`` are packed, first entry highest bit."""
+        """Return header and arrays."""
         header: Header = {
             "t": self.TYPE,
             "group": self.group,
@@ -86,24 +88,29 @@ class Step:
             "rows": self.num_rows,
             "env_time_s": self.env_time_s,
         }
-        arrays: dict[str, Array] = {}
-        if self.asks is not None:
-            arrays["asks"] = np.packbits(self.asks)
-        arrays.update(zip(OBSERVATIONS, self.observations, strict=False))
         if self.masks is not None:
             header["mask_size"] = self.masks.shape[1]
-            arrays["masks"] = np.packbits(self.masks, axis=1)
-        if self.rewards is not None:
-            arrays["rewards"] = np.asarray(self.rewards, dtype=_F8)
-        if self.terminated is not None:
-            arrays["terminated"] = self.terminated
-        if self.truncated is not None:
-            arrays["truncated"] = self.truncated
-        if self.final_observations is not None:
-            arrays.update(zip(FINALS, self.final_observations, strict=False))
         if self.episodes:
             header["episodes"] = self.episodes
-        return header, arrays
+        return header, packed(self.columns())
+
+    def columns(self) -> dict[str, Array]:
+        """Return the arrays by the names and in the order in which they travel."""
+        columns: dict[str, Array] = {}
+        if self.asks is not None:
+            columns["asks"] = self.asks
+        columns.update(zip(OBSERVATIONS, self.observations, strict=False))
+        if self.masks is not None:
+            columns["masks"] = self.masks
+        if self.rewards is not None:
+            columns["rewards"] = np.asarray(self.rewards, dtype=_F8)
+        if self.terminated is not None:
+            columns["terminated"] = self.terminated
+        if self.truncated is not None:
+            columns["truncated"] = self.truncated
+        if self.final_observations is not None:
+            columns.update(zip(FINALS, self.final_observations, strict=False))
+        return columns
 
     @classmethod
     def from_wire(cls, header: Header, arrays: Arrays) -> Step:
@@ -145,7 +152,7 @@ class Step:
 _STEP_ARRAYS = ("asks", "masks", "rewards", "terminated", "truncated")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Action:
     """The answer to one request."""
 
@@ -208,7 +215,20 @@ def _bits(arrays: Arrays, name: str, count: int) -> BoolArray | None:
     packed = array(arrays, name, "step", _U1, 1)
     if len(packed) != (count + 7) // 8:
         raise _wrong_bytes(name, len(packed), f"{(count + 7) // 8} for {count} rows")
-    return np.unpackbits(packed, count=count).view(np.bool_)
+    return unpacked(packed, count)
+
+
+def packed(columns: dict[str, Array]) -> dict[str, Array]:
+    """Pack ``asks`` and the rows of ``masks``, the first entry in the highest bit of a byte."""
+    for name in ("asks", "masks"):
+        if name in columns:
+            columns[name] = np.packbits(columns[name], axis=-1)
+    return columns
+
+
+def unpacked(bits: Array, count: int) -> BoolArray:
+    """Undo ``packed`` for one array, whose rows have ``count`` entries."""
+    return np.unpackbits(bits, axis=-1, count=count).view(np.bool_)
 
 
 def _mask_rows(header: Header, arrays: Arrays) -> BoolArray | None:
@@ -218,7 +238,7 @@ def _mask_rows(header: Header, arrays: Arrays) -> BoolArray | None:
     size = integer(header, "mask_size", "step", low=1)
     if packed.shape[1] != (size + 7) // 8:
         raise _wrong_bytes("masks", packed.shape[1], f"{(size + 7) // 8} a row for {size} entries")
-    return np.unpackbits(packed, axis=1, count=size).view(np.bool_)
+    return unpacked(packed, size)
 
 
 def _wrong_bytes(name: str, got: int, expected: str) -> ContractError:
