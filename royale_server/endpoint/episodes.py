@@ -56,9 +56,9 @@ class EpisodeBook:
         """
         assert step.terminated is not None
         assert step.truncated is not None
-        rows: IntArray = np.flatnonzero(step.terminated | step.truncated)
-        slots = rows + group.start
-        trained = dict(zip(rows.tolist(), ledger.take_episode_frames(slots), strict=True))
+        rows: IntArray = (step.terminated | step.truncated).nonzero()[0]
+        frames = ledger.take_episode_frames(group.span, rows)
+        trained = dict(zip(rows.tolist(), frames.tolist(), strict=True))
         return [self._row(group, step, record, trained[record["row"]]) for record in step.episodes]
 
     def _row(

@@ -28,7 +28,7 @@ from royale_server.scheduler.commands import (
 )
 from royale_server.scheduler.config import Dispatch, SchedulerConfig
 from royale_server.scheduler.ledger import Discard, FrameLedger, LedgerBooks
-from royale_server.scheduler.roster import Group, Member, Request, Role
+from royale_server.scheduler.roster import Group, Member, Request, Role, Span
 from royale_server.scheduler.scheduler import Scheduler
 from royale_server.scheduler.state import SavedGroup, SavedMember, SchedulerState, Turns
 
@@ -59,5 +59,6 @@ __all__ = [
     "Scheduler",
     "SchedulerConfig",
     "SchedulerState",
+    "Span",
     "Turns",
 ]

@@ -2,6 +2,8 @@
 
 Commands are carried out at once and in order by the hub. Effects are notes for the
 model thread, which owns storage; they travel, in order, with the next `Infer` or `Learn`.
+Nothing is changed after it was made; those made for every request are not frozen, since that
+quadruples what making them costs.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TypeAlias
 from royale_server.scheduler.roster import BoolArray, Group, IntArray, Member, Request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Record:
     """Rewards and endings of a request belong to these cells."""
 
@@ -49,7 +51,7 @@ class Bootstrap:
 Effect: TypeAlias = Record | Bridge | Bootstrap
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class InferItem:
     """The part of a batch that answers one request."""
 
@@ -61,7 +63,7 @@ class InferItem:
     """Which of them have a cell, ``(m,)``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Infer:
     """Infer one batch; its actions answer the items in order."""
 

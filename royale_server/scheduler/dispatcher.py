@@ -22,7 +22,7 @@ class Dispatcher:
     def __init__(self, config: SchedulerConfig, quorum: Quorum[Group]) -> None:
         self._config = config
         self._quorum = quorum
-        self._awaited: dict[Member, None] = {}
+        self._awaited: dict[Member, float] = {}  # with the time of the last answer
         self._round = 0
         self._started = False
         self._members_ever = 0
@@ -66,18 +66,41 @@ class Dispatcher:
 
     def refresh(self, member: Member) -> None:
         """Re-read whether a round waits for this session; call it after any change."""
-        if self._is_awaited(member):
-            self._awaited[member] = None
-        else:
+        since = self._awaited_since(member)
+        if since is None:
             self._awaited.pop(member, None)
+        else:
+            self._awaited[member] = since
 
-    def _is_awaited(self, member: Member) -> bool:
-        owes = False
+    def _awaited_since(self, member: Member) -> float | None:
+        """Since when at the latest a group on time owes a request while none has one waiting."""
+        latest: float | None = None
         for group in member.groups:
             if group.waiting is not None:
-                return False
-            owes = owes or (group.owes_since is not None and group in self._quorum)
-        return owes and not member.ended
+                return None
+            since = group.owes_since
+            if since is not None and group in self._quorum.on_time:
+                latest = since if latest is None else max(latest, since)
+        return None if member.ended else latest
+
+    def asked(self, group: Group) -> None:
+        """A group's request is here: no round waits for its session. Cheaper than `refresh`."""
+        self._awaited.pop(group.member, None)
+
+    def dispatched(self, groups: Sequence[Group]) -> None:
+        """Requests of these groups are being inferred. Cheaper than `refresh`."""
+        for group in groups:
+            if len(group.member.groups) > 1:  # the other one may be owed
+                self.refresh(group.member)
+
+    def answered(self, groups: Sequence[Group], now: float) -> None:
+        """These groups owe a request, unless they are gone. Cheaper than `refresh`."""
+        on_time = self._quorum.on_time
+        for group in groups:
+            if len(group.member.groups) > 1:
+                self.refresh(group.member)
+            elif group in on_time:
+                self._awaited[group.member] = now
 
     def is_late(self, group: Group, now: float) -> bool:
         """Whether the group's running turn is longer than its patience."""
@@ -121,11 +144,14 @@ class Dispatcher:
 
     def _alternate(self, members: Sequence[Member]) -> list[Group] | None:
         """Exactly one group of each session, in turn: the order never depends on timing."""
-        batch = [member.groups[self._round % len(member.groups)] for member in members]
-        if self._config.deterministic and len(batch) < self._config.min_clients:
+        if self._config.deterministic and len(members) < self._config.min_clients:
             return None
-        if any(group.waiting is None or not group.member.is_present for group in batch):
-            return None
+        batch = []
+        for member in members:
+            group = member.groups[self._round % len(member.groups)]
+            if group.waiting is None or not member.is_present:
+                return None
+            batch.append(group)
         self._round += 1
         return batch
 
@@ -153,7 +179,7 @@ class Dispatcher:
             for member in members
             for group in member.groups
             if member.is_present
-            and group in self._quorum
+            and group in self._quorum.on_time
             and (group.waiting is not None or not self.is_late(group, now))
         )
         clamped = max(1, min(wanted, reachable))
@@ -188,12 +214,10 @@ class Dispatcher:
         return batch
 
     def _barrier(self, queued: Collection[Group], now: float) -> list[Group] | None:
-        for member in self._awaited:
-            deadline = max(
-                self.late_at(group)
-                for group in member.groups
-                if group.owes_since is not None and group in self._quorum
-            )
+        for member, since in self._awaited.items():
+            deadline = since + self._quorum.floor_s  # nobody's patience ends before
+            if now > deadline:
+                deadline = self._deadline(member)
             if now <= deadline:
                 self.wake_at = deadline
                 return None
@@ -201,3 +225,9 @@ class Dispatcher:
         for group in queued:
             batch.setdefault(group.member, group)
         return list(batch.values())
+
+    def _deadline(self, member: Member) -> float:
+        """When the last of the session's turns becomes late."""
+        on_time = self._quorum.on_time
+        owing = [g for g in member.groups if g.owes_since is not None and g in on_time]
+        return max(self.late_at(group) for group in owing)

@@ -8,13 +8,13 @@ one named reason, so the numbers always add up (`conservation_error`).
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from royale_server.scheduler.roster import BoolArray, IntArray
+from royale_server.scheduler.roster import ONE, BoolArray, IntArray, Span, joined
 
 NO_CELL = -1
 
@@ -43,6 +43,8 @@ _CELL_GIVEN_UP: Final = 2
 _WITHOUT_CELL: Final = 3
 _SETTLED: Final = 4
 """Its last frame is settled, if it had one, and its next is not yet inferred."""
+
+_OUTLIVED: Final = "a reserved cell outlived its policy version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,9 @@ class FrameLedger:
         self._ordinal = np.zeros(0, np.int64)
         self._answered = np.zeros(0, np.int64)
         self._episode_frames = np.zeros(0, np.int64)
+        # What the arrays do not say yet: spans of which more is known, completed blocks.
+        self._unsettled: dict[Span, None] = {}
+        self._unposted: list[tuple[int, Span]] = []
 
     # --- slots ---------------------------------------------------------------------
 
@@ -119,7 +124,7 @@ class FrameLedger:
     # --- the life of a frame -------------------------------------------------------
 
     def reserve(self, slots: IntArray) -> tuple[IntArray, IntArray]:
-        """Reserve one cell for each slot, in order.
+        """Reserve one cell for each slot, in order. Their spans must be settled.
 
         Args:
             slots: Slots about to get an action, shape ``(k,)``.
@@ -139,13 +144,55 @@ class FrameLedger:
         self.reserved_total += len(slots)
         return cells, ordinals
 
-    def answered_without_cell(self, slots: IntArray) -> None:
-        """Note that these slots got an action whose frame is not the learner's."""
-        self._answered[slots] = _WITHOUT_CELL
-        self._tail[slots] = NO_CELL
+    def reserve_spans(self, spans: Sequence[Span], slots: IntArray) -> tuple[IntArray, IntArray]:
+        """Reserve one cell for each slot of whole spans; the same as `reserve`, for the usual case.
+
+        Args:
+            spans: Spans of which every slot is about to get an action.
+            slots: Their slots, in order, shape ``(k,)``.
+        """
+        first, count = self._cursor, len(slots)
+        stop = first + count
+        if self._ring or stop > self.capacity:
+            return self._reserve_elsewhere(spans, slots)
+        cells = self._numbers[first:stop]
+        ordinals = []
+        for span in spans:
+            span.block, span.version = first, self.version
+            first += span.size
+            taken = span.ordinals
+            if taken is None:
+                taken = self._ordinal[span.slots].copy()
+            ordinals.append(taken)
+            span.ordinals = taken + ONE
+            self._unsettled[span] = None
+        self._cursor = stop
+        self.num_reserved += count
+        self.reserved_total += count
+        return cells, joined(ordinals)
+
+    def _reserve_elsewhere(
+        self, spans: Sequence[Span], slots: IntArray
+    ) -> tuple[IntArray, IntArray]:
+        """Reserve cells that may lie anywhere, and as blocks if they do not."""
+        for span in spans:
+            self.settle(span)
+        cells, ordinals = self.reserve(slots)
+        first = first_of_block(cells)
+        if first is not None:
+            for span in spans:
+                self.as_block(span, first)
+                first += span.size
+        return cells, ordinals
+
+    def answered_without_cell(self, span: Span, rows: IntArray) -> None:
+        """Note that these rows of a span got an action whose frame is not the learner's."""
+        self.settle(span)
+        self._answered[span.slots][rows] = _WITHOUT_CELL
+        self._tail[span.slots][rows] = NO_CELL
 
     def receive(
-        self, slots: slice, asks: BoolArray, ended: BoolArray, *, has_feedback: bool
+        self, span: Span, asks: BoolArray, ended: BoolArray, *, has_feedback: bool
     ) -> tuple[IntArray, IntArray, BoolArray]:
         """Take the outcome of a group's last actions.
 
@@ -153,7 +200,7 @@ class FrameLedger:
         add up in it.
 
         Args:
-            slots: The group's slots, ``n`` of them.
+            span: The group's slots, ``n`` of them.
             asks: Rows that want the next action, ``(n,)``.
             ended: Rows whose episode ended, ``(n,)``.
             has_feedback: Whether the message answers for a last action at all.
@@ -161,6 +208,8 @@ class FrameLedger:
         Returns:
             Rows with an open cell ``(k,)``, their cells ``(k,)``, and which completed ``(k,)``.
         """
+        self.settle(span)
+        slots = span.slots
         answered = self._answered[slots]
         over = asks | ended
         rows = (answered == _WITH_CELL).nonzero()[0]
@@ -173,32 +222,68 @@ class FrameLedger:
         done = cells[finished]
         if len(done):
             if not self._ring and not self._is_current(done):
-                raise AssertionError("a reserved cell outlived its policy version")
-            self._complete(slots, rows[finished], done, done, ended)
+                raise AssertionError(_OUTLIVED)
+            self._complete(slots, rows[finished], done, ended)
         answered[over] = _SETTLED
         return rows, cells, finished
 
-    def receive_block(self, slots: slice, first: int, ended: BoolArray | None) -> IntArray:
-        """Take the outcome of a group of which every row asks and has a reserved cell.
+    def receive_block(self, span: Span, ended: BoolArray | None) -> IntArray:
+        """Take the outcome of a group of which every row asks and has a cell of the span's block.
 
         The same as `receive`, for the usual case, at a cost that hardly depends on the rows.
 
         Args:
-            slots: The group's slots, ``n`` of them.
-            first: The cell of its first row; those of the others follow.
-            ended: Rows whose episode ended, ``(n,)``; None if none did.
+            span: The group's slots, ``n`` of them.
+            ended: Rows whose episode ended, ``(n,)``; None if none did. Kept, not copied.
 
         Returns:
             The cells, which are all complete now, ``(n,)``.
         """
-        block = slice(first, first + slots.stop - slots.start)
-        cells = self._numbers[block]
-        self.env_steps_total += len(cells)
-        if not self._ring and not self._is_current(first):
-            raise AssertionError("a reserved cell outlived its policy version")
-        self._complete(slots, slice(None), cells, block, ended)
-        self._answered[slots] = _SETTLED
-        return cells
+        first, count = span.block, span.size
+        assert first is not None, "the rows of this group have no cells that follow each other"
+        if span.version != self.version and not self._ring:
+            raise AssertionError(_OUTLIVED)
+        span.block = None
+        span.tails = first
+        span.no_tails = ended
+        span.frames += 1
+        self._unsettled[span] = None
+        self._unposted.append((first, span))
+        self.env_steps_total += count
+        self.num_reserved -= count
+        self.num_complete += count
+        self.stored_total += count
+        return self._numbers[first : first + count]
+
+    def settle(self, span: Span) -> None:
+        """Write what is known of a span's slots alike into the arrays, for a look at each."""
+        self._unsettled.pop(span, None)
+        slots = span.slots
+        if span.block is not None:
+            cells = self._numbers[span.block : span.block + span.size]
+            self._state[cells] = _RESERVED
+            self._slot[cells] = np.arange(span.start, span.stop)
+            self._tag[cells] = span.version
+            self._open[slots] = cells
+            self._answered[slots] = _WITH_CELL
+            span.block = None
+        if span.tails is not None:
+            cells = self._numbers[span.tails : span.tails + span.size]
+            ended = span.no_tails
+            self._tail[slots] = cells if ended is None else np.where(ended, NO_CELL, cells)
+            span.tails = span.no_tails = None
+        if span.frames:
+            self._episode_frames[slots] += span.frames
+            span.frames = 0
+        if span.ordinals is not None:
+            self._ordinal[slots] = span.ordinals
+            span.ordinals = None
+
+    def as_block(self, span: Span, first: int) -> None:
+        """Keep the cells of a span's slots, which follow each other, as a block from now on."""
+        self._answered[span.slots] = _SETTLED
+        self._open[span.slots] = NO_CELL
+        span.block, span.version = first, self.version
 
     def _count_others(self, answered: IntArray, over: BoolArray, *, has_feedback: bool) -> None:
         """Count the frames of rows that have no cell."""
@@ -212,10 +297,9 @@ class FrameLedger:
     def _complete(
         self,
         slots: slice,
-        rows: IntArray | slice,
+        rows: IntArray,
         cells: IntArray,
-        index: IntArray | slice,
-        ended: BoolArray | None,
+        ended: BoolArray,
     ) -> None:
         """Count rows of a group whose frames are complete.
 
@@ -223,24 +307,26 @@ class FrameLedger:
             slots: The group's slots.
             rows: Rows of the group.
             cells: Their cells.
-            index: The cheapest index for these cells.
-            ended: Rows of the group whose episode ended; None if none did.
+            ended: Rows of the group whose episode ended.
         """
-        self._state[index] = _COMPLETE
+        self._state[cells] = _COMPLETE
         self._open[slots][rows] = NO_CELL
-        tails = cells if ended is None else np.where(ended[rows], NO_CELL, cells)
-        self._tail[slots][rows] = tails
+        self._tail[slots][rows] = np.where(ended[rows], NO_CELL, cells)
         self._episode_frames[slots][rows] += 1
         self.num_reserved -= len(cells)
         self.num_complete += len(cells)
         self.stored_total += len(cells)
 
-    def _is_current(self, cells: IntArray | int) -> bool:
+    def _is_current(self, cells: IntArray) -> bool:
         """Whether all these frames were made by the current policy (the version rule)."""
         return bool((self._tag[cells] == self.version).all())
 
     def give_up(self, cells: IntArray, reason: Discard) -> tuple[IntArray, IntArray]:
         """Give reserved cells up and free their storage.
+
+        Args:
+            cells: As `open_cells` or `open_rows` named them.
+            reason: Why.
 
         Returns:
             ``(previous, given_up)``: complete frames that were followed by one of the cells
@@ -257,40 +343,46 @@ class FrameLedger:
         self._given_up[reason] += len(cells)
         return tails[followed], cells[followed]
 
-    def open_cells(self, slots: slice) -> IntArray:
+    def open_cells(self, span: Span) -> IntArray:
         """Reserved cells of a group, in slot order."""
-        cells = self._open[slots]
-        return np.asarray(cells[cells != NO_CELL])
+        return self.open_rows(span)[1]
 
-    def open_rows(self, slots: slice) -> tuple[IntArray, IntArray]:
+    def open_rows(self, span: Span) -> tuple[IntArray, IntArray]:
         """Rows of a group with a reserved cell, and those cells."""
-        cells = self._open[slots]
+        self.settle(span)
+        cells = self._open[span.slots]
         rows = (cells != NO_CELL).nonzero()[0]
         return rows, cells[rows]
 
-    def unfinished_tails(self, slots: slice, asks: BoolArray) -> tuple[IntArray, IntArray]:
+    def unfinished_tails(self, span: Span, asks: BoolArray) -> tuple[IntArray, IntArray]:
         """Asking rows whose last frame is stored and goes on, and that frame's cell.
 
         These are the frames whose successor value is that of the waiting observation.
         """
-        tails = self._tail[slots]
+        self.settle(span)
+        tails = self._tail[span.slots]
         rows = (asks & (tails != NO_CELL)).nonzero()[0]
         return rows, tails[rows]
 
     def forget_tails(self, slots: slice | BoolArray) -> None:
         """Let nothing that comes later be taken for a successor of these slots' last frames."""
+        self._settle_all()
         self._tail[: self._num_slots][slots] = NO_CELL
 
-    def take_episode_frames(self, slots: IntArray) -> IntArray:
-        """Stored frames of the episodes that just ended in these slots; counts anew."""
-        counts = self._episode_frames[slots]
-        self._episode_frames[slots] = 0
+    def take_episode_frames(self, span: Span, rows: IntArray) -> IntArray:
+        """Stored frames of the episodes that just ended in these rows of a span; counts anew."""
+        frames = self._episode_frames[span.slots]
+        counts = frames[rows] + span.frames
+        frames[rows] = -span.frames
         return counts
 
     # --- the iteration --------------------------------------------------------------
 
     def complete_cells(self) -> IntArray:
         """Cells to learn from, ascending."""
+        if self.num_complete == self._cursor and not self._ring:
+            return self._numbers[: self._cursor].copy()  # all that were handed out
+        self._post()
         return np.flatnonzero(self._state == _COMPLETE)
 
     def start_version(self, version: int) -> None:
@@ -300,6 +392,7 @@ class FrameLedger:
             return
         if self.num_reserved:
             raise AssertionError(f"{self.num_reserved} cells reserved across a learn step")
+        self._unposted.clear()
         self._state[:] = _FREE
         self.num_complete = 0
         self._cursor = 0
@@ -310,6 +403,7 @@ class FrameLedger:
         """Copy what decides the future of the frames. No cell may be reserved."""
         if self.num_reserved:
             raise AssertionError(f"{self.num_reserved} cells reserved at rest")
+        self._settle_all()
         cells = self.complete_cells()
         used = slice(0, self._num_slots)
         tails = self._tail[used]
@@ -343,11 +437,13 @@ class FrameLedger:
         self._answered[used] = books.answered
         self._episode_frames[used] = books.episode_frames
 
-    def restart(self, slots: slice) -> None:
+    def restart(self, span: Span) -> None:
         """Let fresh episodes begin in these slots, whatever their environments did before.
 
         The frame numbers get a gap: nothing that comes is a successor of what was.
         """
+        self.settle(span)
+        slots = span.slots
         self._tail[slots] = NO_CELL
         self._answered[slots] = _NEVER
         self._episode_frames[slots] = 0
@@ -368,20 +464,40 @@ class FrameLedger:
     @property
     def conservation_error(self) -> int:
         """Frames unaccounted for: 0, or the books (or the states) are wrong."""
+        self._settle_all()
         reserved = int(np.count_nonzero(self._state == _RESERVED))
         complete = int(np.count_nonzero(self._state == _COMPLETE))
         made = self.reserved_total + self.loaded_total
         kept = self.stored_total + self.discarded_total + reserved
         return abs(made - kept) + abs(self.num_complete - complete)
 
+    def _settle_all(self) -> None:
+        """Bring all arrays up to date."""
+        for span in list(self._unsettled):
+            self.settle(span)
+        self._post()
+
+    def _post(self) -> None:
+        """Bring state and slot of completed cells up to date."""
+        if not self._unposted:
+            return
+        blocks = [(first, span.start, span.size) for first, span in self._unposted]
+        self._unposted.clear()
+        firsts, starts, sizes = np.array(blocks).T
+        place = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
+        cells = np.repeat(firsts, sizes) + place
+        self._state[cells] = _COMPLETE
+        self._slot[cells] = np.repeat(starts, sizes) + place
+
     def _take(self, count: int) -> IntArray:
-        if self._ring and count:
-            return self._take_from_ring(count)
         stop = self._cursor + count
-        if stop <= self.capacity:
+        if stop <= self.capacity and not self._ring:
             cells = self._numbers[self._cursor : stop]
             self._cursor = stop
             return cells
+        self._settle_all()
+        if self._ring and count:
+            return self._take_from_ring(count)
         free = np.flatnonzero(self._state == _FREE)[:count]
         if len(free) < count:
             raise AssertionError(f"storage of {self.capacity} cells is full: {count} wanted")
@@ -399,6 +515,15 @@ class FrameLedger:
         self._tail[slots[self._tail[slots] == overwritten]] = NO_CELL
         self._cursor = int(cells[-1] + 1) % self.capacity
         return cells
+
+
+def first_of_block(cells: IntArray) -> int | None:
+    """Return the first of these cells if each follows the one before; None if there is none."""
+    count = len(cells)
+    if not count:
+        return None
+    first = int(cells[0])
+    return first if int(cells[-1]) - first == count - 1 else None
 
 
 def _extended(array: np.ndarray, size: int, fill: int) -> np.ndarray:

@@ -44,16 +44,21 @@ class Quorum(Generic[K]):
 
     def __init__(self, *, patience: float, floor_s: float) -> None:
         self._patience = patience
-        self._floor_s = floor_s
+        self.floor_s = floor_s
+        """No turn up to this long is late, seconds."""
         self._groups: dict[K, Punctuality] = {}
         self._sessions: dict[Hashable, list[Punctuality]] = {}
         self._medians: list[float] = []  # of all groups, sorted: the others' median in O(1)
+        self._unsorted: dict[Punctuality, None] = {}  # whose last turns are not in there yet
+        self.on_time: set[K] = set()
+        """The groups that are waited for."""
 
     def enter(self, group: K, session: Hashable) -> None:
         """Count a group of a session in from its first step on."""
         record = Punctuality(session)
         self._groups[group] = record
         self._sessions.setdefault(session, []).append(record)
+        self.on_time.add(group)
 
     def turns(self, group: K) -> Turns:
         """What is known of a group's punctuality."""
@@ -64,9 +69,11 @@ class Quorum(Generic[K]):
         """Count a group in with what was known of it."""
         self.enter(group, session)
         record = self._groups[group]
-        for seconds in turns.seconds:
-            self._remember(record, seconds)
-        record.in_quorum, record.streak = turns.in_quorum, turns.streak
+        record.turns.extend(turns.seconds)
+        if record.turns:
+            self._unsorted[record] = None
+        record.streak = turns.streak
+        self._set_membership(group, record, turns.in_quorum)
 
     def leave(self, group: K) -> None:
         """Forget a group that is gone."""
@@ -75,13 +82,14 @@ class Quorum(Generic[K]):
             return
         if record.median is not None:
             self._forget_median(record.median)
+        self._unsorted.pop(record, None)
+        self.on_time.discard(group)
         self._sessions[record.session].remove(record)
         if not self._sessions[record.session]:
             del self._sessions[record.session]
 
     def __contains__(self, group: K) -> bool:
-        record = self._groups.get(group)
-        return record is not None and record.in_quorum
+        return group in self.on_time
 
     def patience_s(self, group: K) -> float:
         """How long a turn of this group may last, in seconds; infinite without others.
@@ -94,8 +102,9 @@ class Quorum(Generic[K]):
         own = self._sessions[self._groups[group].session]
         if len(self._groups) == len(own):
             return math.inf
+        self._sort()
         middle = self._median_without([r.median for r in own if r.median is not None])
-        return self._floor_s if middle is None else max(self._floor_s, self._patience * middle)
+        return self.floor_s if middle is None else max(self.floor_s, self._patience * middle)
 
     def turn_ended(self, group: K, duration_s: float) -> bool | None:
         """Record a turn.
@@ -104,22 +113,36 @@ class Quorum(Generic[K]):
             True if the group returns to the quorum by it, False if it leaves, else None.
         """
         record = self._groups[group]
-        is_late = duration_s > self.patience_s(group)
-        self._remember(record, duration_s)
-        record.streak = record.streak + 1 if is_late == record.in_quorum else 0
+        # Most turns are below the floor, which needs no median.
+        is_late = duration_s > self.floor_s and duration_s > self.patience_s(group)
+        record.turns.append(duration_s)
+        self._unsorted[record] = None
+        if is_late is not record.in_quorum:
+            record.streak = 0
+            return None
+        record.streak += 1
         if record.streak < TURNS_TO_CHANGE:
             return None
-        record.in_quorum = not is_late
         record.streak = 0
+        self._set_membership(group, record, not is_late)
         return record.in_quorum
 
-    def _remember(self, record: Punctuality, duration_s: float) -> None:
-        record.turns.append(duration_s)
-        if record.median is not None:
-            self._forget_median(record.median)
-        ordered = sorted(record.turns)
-        record.median = ordered[(len(ordered) - 1) // 2]
-        bisect.insort(self._medians, record.median)
+    def _set_membership(self, group: K, record: Punctuality, in_quorum: bool) -> None:
+        record.in_quorum = in_quorum
+        if in_quorum:
+            self.on_time.add(group)
+        else:
+            self.on_time.discard(group)
+
+    def _sort(self) -> None:
+        """Bring the medians up to date."""
+        for record in self._unsorted:
+            if record.median is not None:
+                self._forget_median(record.median)
+            ordered = sorted(record.turns)
+            record.median = ordered[(len(ordered) - 1) // 2]
+            bisect.insort(self._medians, record.median)
+        self._unsorted.clear()
 
     def _forget_median(self, value: float) -> None:
         del self._medians[bisect.bisect_left(self._medians, value)]

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from royale_server.scheduler.collection import Collection
 from royale_server.scheduler.commands import (
@@ -31,10 +29,22 @@ from royale_server.scheduler.commands import (
 )
 from royale_server.scheduler.config import SchedulerConfig
 from royale_server.scheduler.dispatcher import Dispatcher
-from royale_server.scheduler.ledger import Discard, FrameLedger
+from royale_server.scheduler.ledger import Discard, FrameLedger, first_of_block
 from royale_server.scheduler.quorum import Quorum
-from royale_server.scheduler.roster import Group, IntArray, Member, Request, Role
+from royale_server.scheduler.roster import (
+    ONE,
+    Group,
+    IntArray,
+    Member,
+    Request,
+    Role,
+    count_true,
+    joined,
+)
 from royale_server.scheduler.state import SavedGroup, SavedMember, SchedulerState
+
+FEW_ROWS = 4
+"""Up to so many rows are changed one by one: that is cheaper than arrays of them."""
 
 
 class Scheduler:
@@ -80,9 +90,6 @@ class Scheduler:
         self._in_flight: Infer | None = None
         self._effects: list[Effect] = []
         self._commands: list[Command] = []
-        self._tainted = np.zeros(0, np.bool_)
-        self._episode = np.zeros(0, np.int64)
-        self._step = np.zeros(0, np.int64)
         self._last_was_evaluation = False
         self._last_was_learning = False
         self._rest_since: float | None = None
@@ -90,10 +97,14 @@ class Scheduler:
         self._frozen_since: float | None = None
         self._frozen_s = 0.0
         self._next_expiry = math.inf
-        self.wake_at: float | None = None
-        """When `advance` wants to be called again if nothing happens before."""
+        self._wake_at = math.inf
 
     # --- what the server may look at --------------------------------------------------
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `advance` wants to be called again if nothing happens before."""
+        return None if self._wake_at == math.inf else self._wake_at
 
     @property
     def members(self) -> Sequence[Member]:
@@ -138,7 +149,7 @@ class Scheduler:
 
     def next_episode(self, member: Member) -> int:
         """An episode ordinal that none of the session's slots has reached."""
-        return max(int(self._episode[group.slots].max()) + 1 for group in member.groups)
+        return max(int(group.episodes.max()) + 1 for group in member.groups)
 
     def awaited_groups(self) -> list[Group]:
         """Groups whose next request the run is waiting for right now."""
@@ -152,15 +163,23 @@ class Scheduler:
     def state(self) -> SchedulerState:
         """Copy what decides the future, at rest."""
         turn, members_ever = self.dispatcher.order
+        books = self.ledger.books()
+        num_slots = len(books.tails)
+        tainted = np.zeros(num_slots, np.bool_)
+        episodes, steps = np.zeros(num_slots, np.int64), np.zeros(num_slots, np.int64)
+        for group in (group for member in self._members for group in member.groups):
+            tainted[group.slots] = group.tainted
+            episodes[group.slots] = group.episodes
+            steps[group.slots] = group.steps
         return SchedulerState(
             version=self.ledger.version,
             round=turn,
             members_ever=members_ever,
             members=tuple(self._saved(member) for member in self._trainers if member.is_parked),
-            books=self.ledger.books(),
-            tainted=self._tainted.copy(),
-            episodes=self._episode.copy(),
-            steps=self._step.copy(),
+            books=books,
+            tainted=tainted,
+            episodes=episodes,
+            steps=steps,
         )
 
     def _saved(self, member: Member) -> SavedMember:
@@ -188,45 +207,48 @@ class Scheduler:
         """
         self.ledger.version = state.version
         self.ledger.load(state.books)
-        self._tainted, self._episode = state.tainted.copy(), state.episodes.copy()
-        self._step = state.steps.copy()
         self.dispatcher.order = state.round, state.members_ever
-        members = [self._load_member(saved, now) for saved in state.members]
-        orphaned = np.ones(len(self._step), np.bool_)
+        members = [self._load_member(saved, state, now) for saved in state.members]
+        orphaned = np.ones(len(state.steps), np.bool_)
         for group in (group for member in members for group in member.groups):
             orphaned[group.slots] = False
         self.ledger.forget_tails(orphaned)
         return members
 
-    def _load_member(self, saved: SavedMember, now: float) -> Member:
+    def _load_member(self, saved: SavedMember, state: SchedulerState, now: float) -> Member:
         member = Member(number=self._next_number, name=saved.name, role=Role.TRAIN, joined_at=now)
         self._next_number += 1
         member.is_present = False
         member.groups = tuple(
-            self._load_group(member, index, group, now) for index, group in enumerate(saved.groups)
+            self._load_group(member, index, group, state, now)
+            for index, group in enumerate(saved.groups)
         )
         self._members.append(member)
         self._trainers.append(member)
         self._expire_in(self.config.first_step_timeout_s, now)
         return member
 
-    def _load_group(self, member: Member, index: int, saved: SavedGroup, now: float) -> Group:
+    def _load_group(
+        self, member: Member, index: int, saved: SavedGroup, state: SchedulerState, now: float
+    ) -> Group:
         group = Group(member=member, index=index, start=saved.start, stop=saved.start + saved.size)
-        tainted = self._tainted[group.slots]
-        group.is_tainted = bool(tainted.any())
-        learner_rows = saved.asks & ~tainted
+        group.tainted = state.tainted[group.slots].copy()
+        group.episodes = state.episodes[group.slots].copy()
+        group.steps = state.steps[group.slots].copy()
+        group.is_tainted = bool(group.tainted.any())
+        learner_rows = saved.asks & ~group.tainted
         group.entered = True
-        group.waiting = Request(
+        request = Request(
             number=saved.number,
             asks=saved.asks,
             ended=np.zeros(saved.size, np.bool_),
             has_feedback=False,
             payload=saved.payload,
-            received_at=now,
-            learner_rows=learner_rows,
-            num_asking=int(np.count_nonzero(saved.asks)),
-            num_learner=int(np.count_nonzero(learner_rows)),
         )
+        request.received_at = now
+        request.learner_rows = learner_rows
+        request.num_asking, request.num_learner = count_true(saved.asks), count_true(learner_rows)
+        group.waiting = request
         self._quorum.enter_again(group, member, saved.turns)
         return group
 
@@ -256,10 +278,9 @@ class Scheduler:
         groups = []
         for index, size in enumerate(group_sizes):
             start = self.ledger.add_slots(size)
-            groups.append(Group(member=member, index=index, start=start, stop=start + size))
-            self._tainted = np.append(self._tainted, np.zeros(size, np.bool_))
-            self._episode = np.append(self._episode, np.full(size, first_episode))
-            self._step = np.append(self._step, np.zeros(size, np.int64))
+            group = Group(member=member, index=index, start=start, stop=start + size)
+            group.episodes += first_episode
+            groups.append(group)
         member.groups = tuple(groups)
         self._members.append(member)
         if role is Role.TRAIN:
@@ -272,21 +293,19 @@ class Scheduler:
         """Take a group's request: its outcome at once, its observations when dispatched."""
         request.received_at = now
         self._end_turn(group, now)
-        any_ended = bool(request.ended.any())
-        request.num_asking = int(np.count_nonzero(request.asks))
-        if group.member.role is Role.TRAIN:
+        any_ended = count_true(request.ended) > 0
+        request.num_asking = request.num_learner = count_true(request.asks)
+        if group.trains:
             self._take_outcome(group, request, any_ended=any_ended)
-            request.num_learner = request.num_asking
-            if group.is_tainted:
-                request.num_learner = int(np.count_nonzero(request.learner_rows))
         else:
             request.learner_rows = np.zeros(group.size, np.bool_)
+            request.num_learner = 0
         if any_ended:
             self._count_episodes(group, request)
         group.waiting = request
         self._owing_cells.pop(group, None)
+        self.dispatcher.asked(group)
         self._enqueue(group, request, now)
-        self.dispatcher.refresh(group.member)
 
     def returned(self, member: Member, now: float) -> None:
         """The client of a session that came with a checkpoint is back where it was."""
@@ -307,10 +326,10 @@ class Scheduler:
             self._quorum.leave(group)
             group.waiting = None
             group.entered = False
-            self.ledger.restart(group.slots)
-            self._tainted[group.slots] = group.is_tainted = False
-            self._episode[group.slots] = fresh
-            self._step[group.slots] = 0
+            self.ledger.restart(group.span)
+            group.tainted[:] = group.is_tainted = False
+            group.episodes = np.full(group.size, fresh)
+            group.steps[:] = 0
         member.is_present = True
         member.joined_at = now
         self._expire_in(self.config.first_step_timeout_s, now)
@@ -330,10 +349,7 @@ class Scheduler:
         batch = self._in_flight
         assert batch is not None, "no batch was in flight"
         self._in_flight = None
-        for item in batch.items:
-            item.group.in_flight = False
-            if not item.group.member.ended:
-                self._start_turn(item.group, now)
+        self._start_turns([item.group for item in batch.items], now)
 
     def learned(self, now: float, *, version: int, target: int | None) -> None:
         """A learn step is done: the next iteration begins.
@@ -374,9 +390,11 @@ class Scheduler:
 
     def advance(self, now: float) -> list[Command]:
         """Do everything that is due. Call it after every event and at `wake_at`."""
-        self.wake_at = None
-        self._expire(now)
-        self._dispatch(now)
+        self._wake_at = math.inf
+        if now >= self._next_expiry:
+            self._expire(now)
+        if self.is_idle and not self._is_rested:
+            self._dispatch(now)
         self._wake(self._next_expiry)
         if self.dispatcher.notice is not None:
             self._commands.append(Notice("dispatch", self.dispatcher.notice))
@@ -389,13 +407,13 @@ class Scheduler:
     def _end_turn(self, group: Group, now: float) -> None:
         if not group.entered:
             group.entered = True
-            if group.member.role is Role.TRAIN:
+            if group.trains:
                 self._quorum.enter(group, group.member)
             return
         assert group.owes_since is not None, "a request came while one was unanswered"
         duration_s = now - group.owes_since
         group.owes_since = None
-        if group.member.role is Role.TRAIN:
+        if group.trains:
             change = self._quorum.turn_ended(group, duration_s)
             if change is not None:
                 self._say_quorum(group, returned=change, duration_s=duration_s)
@@ -409,27 +427,27 @@ class Scheduler:
         if request.invalid_feedback is not None or request.invalid_observation is not None:
             self._reject_invalid(group, request)
         elif group.is_tainted and any_ended:
-            self._tainted[group.slots][request.ended] = False
-            group.is_tainted = bool(self._tainted[group.slots].any())
-        if group.block is not None and request.num_asking == group.size:
+            group.tainted[request.ended] = False
+            group.is_tainted = bool(group.tainted.any())
+        if group.span.block is not None and request.num_asking == group.size:
             ended = request.ended if any_ended else None
-            cells = self.ledger.receive_block(group.slots, group.block, ended)
+            cells = self.ledger.receive_block(group.span, ended)
             self._effects.append(Record(request, group.rows, cells, group.everyone))
-            group.block, group.reserved = None, 0
+            group.reserved = 0
         else:
             self._take_outcome_by_row(group, request)
         request.learner_rows = request.asks
         if group.is_tainted:
-            request.learner_rows = request.asks & ~self._tainted[group.slots]
+            request.learner_rows = request.asks & ~group.tainted
+            request.num_learner = count_true(request.learner_rows)
 
     def _take_outcome_by_row(self, group: Group, request: Request) -> None:
-        group.block = None
         rows, cells, finished = self.ledger.receive(
-            group.slots, request.asks, request.ended, has_feedback=request.has_feedback
+            group.span, request.asks, request.ended, has_feedback=request.has_feedback
         )
         if len(rows):
             self._effects.append(Record(request, rows, cells, finished))
-            group.reserved -= int(np.count_nonzero(finished))
+            group.reserved -= count_true(finished)
 
     def _reject_invalid(self, group: Group, request: Request) -> None:
         """Give up the frames of non-finite rows and keep the rest of their episodes out."""
@@ -437,16 +455,21 @@ class Scheduler:
         feedback = none if request.invalid_feedback is None else request.invalid_feedback
         observation = none if request.invalid_observation is None else request.invalid_observation
         bad_frame = feedback | (observation & ~request.ended)
-        rows, cells = self.ledger.open_rows(group.slots)
+        rows, cells = self.ledger.open_rows(group.span)
         self._give_up(group, cells[bad_frame[rows]], Discard.INVALID)
-        tainted = self._tainted[group.slots]
-        tainted[:] = np.where(request.ended, observation, tainted | bad_frame)
-        group.is_tainted = bool(tainted.any())
+        group.tainted = np.where(request.ended, observation, group.tainted | bad_frame)
+        group.is_tainted = bool(group.tainted.any())
 
     def _count_episodes(self, group: Group, request: Request) -> None:
-        episode, step = self._episode[group.slots], self._step[group.slots]
-        episode[request.ended] += 1
-        step[request.ended] = 0
+        rows = request.ended.nonzero()[0]
+        group.episodes = group.episodes.copy()
+        if len(rows) <= FEW_ROWS:
+            for row in rows.tolist():
+                group.episodes[row] += 1
+                group.steps[row] = 0
+        else:
+            group.episodes[rows] += 1
+            group.steps[rows] = 0
 
     def _enqueue(self, group: Group, request: Request, now: float) -> None:
         if request.num_asking == 0:
@@ -454,7 +477,7 @@ class Scheduler:
                 self._answer_silent(group, now)
             else:
                 self._held_silent[group] = None
-        elif group.member.role is Role.TRAIN:
+        elif group.trains:
             self._queued[group] = None
             self._queued_slots += group.size
             if request.num_learner == 0:
@@ -466,56 +489,65 @@ class Scheduler:
         assert group.waiting is not None
         self._commands.append(Answer(group, group.waiting))
         group.waiting = None
-        self._start_turn(group, now)
+        self._start_turns([group], now)
 
-    def _start_turn(self, group: Group, now: float) -> None:
-        group.owes_since = now
-        group.owes_since_running = self._running(now)
-        if group.reserved:
-            self._owing_cells[group] = None
+    def _start_turns(self, groups: Sequence[Group], now: float) -> None:
+        running = self._running(now)
+        for group in groups:
+            group.in_flight = False
+            if group.member.ended:
+                continue
+            group.owes_since = now
+            group.owes_since_running = running
+            if group.reserved:
+                self._owing_cells[group] = None
+        self.dispatcher.answered(groups, now)
         self._expire_in(self.config.feedback_wait_timeout_s, now)
-        self.dispatcher.refresh(group.member)
 
     # --- dispatching ----------------------------------------------------------------------
 
     def _dispatch(self, now: float) -> None:
-        if not self.is_idle or self._is_rested:
-            return
         if self._rest_since is not None:
             self._approach_rest(now, self._rest_since)
             if not self._is_rested and self._evaluating:
                 self._send(list(self._evaluating), evaluation=True)
             return
-        if self.collection.target is not None and not self.is_open:
+        is_open, is_on_policy = self.is_open, self.collection.target is not None
+        if is_on_policy and not is_open:
             self._settle_closed(now)
-        inference_first = self._last_was_learning and not self.dispatcher.is_ordered
-        if not inference_first and self._learn_if_due(now):
+            is_open = self.is_open
+        elif is_on_policy and not self._queued and not self._evaluating:
+            return  # the usual look after a request or a batch: nobody waits
+        may_learn = not (is_open and is_on_policy)
+        inference_first = may_learn and self._last_was_learning and not self.dispatcher.is_ordered
+        if may_learn and not inference_first and self._learn_if_due(now, is_open=is_open):
             return
         if self._evaluating and not self._last_was_evaluation:
             self._send(list(self._evaluating), evaluation=True)
             return
-        batch = self._train_batch(now)
+        batch = self._train_batch(now, is_open=is_open)
         if batch:
             self._send(batch, evaluation=False)
         elif self._evaluating:
             self._send(list(self._evaluating), evaluation=True)
         elif inference_first:
-            self._learn_if_due(now)
+            self._learn_if_due(now, is_open=is_open)
 
-    def _train_batch(self, now: float) -> list[Group] | None:
-        if not self.is_open:
+    def _train_batch(self, now: float, *, is_open: bool) -> list[Group] | None:
+        if not is_open:
             return [] if self.dispatcher.is_ordered else list(self._without_learner_rows)
         if not self._queued:
             return None
         batch = self.dispatcher.choose(self._trainers, self._queued, self._queued_slots, now)
-        self._wake(self.dispatcher.wake_at)
         if batch:
             self.collection.note_opened(now)
+        elif self.dispatcher.wake_at is not None:
+            self._wake(self.dispatcher.wake_at)
         return batch
 
-    def _learn_if_due(self, now: float) -> bool:
+    def _learn_if_due(self, now: float, *, is_open: bool) -> bool:
         if not self.collection.is_learn_due(
-            is_open=self.is_open,
+            is_open=is_open,
             reserved=self.ledger.num_reserved,
             stored_total=self.ledger.stored_total,
         ):
@@ -530,55 +562,72 @@ class Scheduler:
         return True
 
     def _send(self, groups: Sequence[Group], *, evaluation: bool) -> None:
-        items = tuple(self._item(group) for group in groups)
-        slots = _concatenated([item.group.slot_numbers[item.rows] for item in items])
-        learner_slots = slots
-        if any(item.request.num_learner < len(item.rows) for item in items):
-            learner_slots = slots[_concatenated([item.learner for item in items])]
-        steps = self._step[slots]
-        self._step[slots] = steps + 1
-        cells, ordinals = self.ledger.reserve(learner_slots)
-        self._note_reserved(items, cells)
+        items, slots, episodes, steps = [], [], [], []
+        is_whole = True
+        for group in groups:
+            request = group.waiting
+            assert request is not None, "only a group that waits is answered"
+            group.waiting = None
+            group.in_flight = True
+            group.reserved += request.num_learner
+            if request.num_learner == group.size:
+                items.append(InferItem(group, request, group.rows, group.everyone))
+                slots.append(group.slot_numbers)
+                episodes.append(group.episodes)
+                steps.append(group.steps)
+                group.steps = group.steps + ONE
+            else:
+                is_whole = False
+                item = self._item_of_rows(group, request)
+                items.append(item)
+                slots.append(group.slot_numbers[item.rows])
+                episodes.append(group.episodes[item.rows])
+                steps.append(group.steps[item.rows])
+                group.steps[item.rows] += 1
+        self._dequeue_all(groups)
+        self.dispatcher.dispatched(groups)
+        all_slots = learner_slots = joined(slots)
+        if is_whole:
+            cells, ordinals = self.ledger.reserve_spans([group.span for group in groups], all_slots)
+        else:
+            learner_slots = all_slots[joined([item.learner for item in items])]
+            cells, ordinals = self._reserve_rows(items, learner_slots)
         self._last_was_evaluation = evaluation
         self._last_was_learning = False
-        batch = Infer(
-            items=items,
-            slots=slots,
-            episodes=self._episode[slots],
-            steps=steps,
-            cells=cells,
-            cell_slots=learner_slots,
-            ordinals=ordinals,
-            effects=self._take_effects(),
-            evaluation=evaluation,
+        self._in_flight = Infer(
+            tuple(items),
+            all_slots,
+            joined(episodes),
+            joined(steps),
+            cells,
+            learner_slots,
+            ordinals,
+            self._take_effects(),
+            evaluation,
         )
-        self._in_flight = batch
-        self._commands.append(batch)
+        self._commands.append(self._in_flight)
 
-    def _note_reserved(self, items: Sequence[InferItem], cells: IntArray) -> None:
-        """Remember what each group owes now, and where its cells lie if they are a block."""
-        is_block = len(cells) > 0 and int(cells[-1]) - int(cells[0]) == len(cells) - 1
-        place = int(cells[0]) if is_block else 0
+    def _reserve_rows(
+        self, items: Sequence[InferItem], slots: IntArray
+    ) -> tuple[IntArray, IntArray]:
+        """Reserve cells for these learner rows; those of whole groups are kept as blocks."""
         for item in items:
-            group, count = item.group, item.request.num_learner
-            is_whole = is_block and count == group.size and group.reserved == 0
-            group.block = place if is_whole else None
-            group.reserved += count
-            place += count
+            self.ledger.settle(item.group.span)
+        cells, ordinals = self.ledger.reserve(slots)
+        place = first_of_block(cells)
+        if place is not None:
+            for item in items:
+                if item.learner is item.group.everyone:
+                    self.ledger.as_block(item.group.span, place)
+                place += item.request.num_learner
+        return cells, ordinals
 
-    def _item(self, group: Group) -> InferItem:
-        request = group.waiting
-        assert request is not None
-        group.waiting = None
-        group.in_flight = True
-        self._dequeue(group)
-        self.dispatcher.refresh(group.member)
-        if request.num_learner == group.size:
-            return InferItem(group, request, group.rows, group.everyone)
+    def _item_of_rows(self, group: Group, request: Request) -> InferItem:
+        """The item of a group of which not every row asks for a frame of its own."""
         rows = group.rows if request.num_asking == group.size else request.asks.nonzero()[0]
         learner = request.learner_rows[rows]
-        if request.num_learner < len(rows) and group.member.role is Role.TRAIN:
-            self.ledger.answered_without_cell(group.slot_numbers[rows[~learner]])
+        if request.num_learner < len(rows) and group.trains:
+            self.ledger.answered_without_cell(group.span, rows[~learner])
         return InferItem(group, request, rows, learner)
 
     # --- closing --------------------------------------------------------------------------
@@ -600,7 +649,7 @@ class Scheduler:
 
     def _cut(self, groups: Sequence[Group]) -> None:
         for group in groups:
-            self._give_up(group, self.ledger.open_cells(group.slots), Discard.CUT)
+            self._give_up(group, self.ledger.open_cells(group.span), Discard.CUT)
 
     def _revoke_late(self, now: float) -> None:
         """Stop waiting for groups that have had their time while others wait for them."""
@@ -620,7 +669,7 @@ class Scheduler:
                 self._revoke(group)
 
     def _revoke(self, group: Group) -> None:
-        cells = self.ledger.open_cells(group.slots)
+        cells = self.ledger.open_cells(group.span)
         self._give_up(group, cells, Discard.LATE)
         self._owing_cells.pop(group, None)
         text = f"{group.member.name}/{group.index} kept a learn step waiting: {len(cells)} frames"
@@ -631,7 +680,6 @@ class Scheduler:
             return
         previous, given_up = self.ledger.give_up(cells, reason)
         group.reserved -= len(cells)
-        group.block = None
         if len(previous):
             self._effects.append(Bridge(previous, given_up))
 
@@ -640,7 +688,7 @@ class Scheduler:
         request = group.waiting
         if request is None or request.num_asking == 0:
             return
-        rows, cells = self.ledger.unfinished_tails(group.slots, request.asks)
+        rows, cells = self.ledger.unfinished_tails(group.span, request.asks)
         if len(rows):
             self._effects.append(Bootstrap(request, rows, cells))
 
@@ -694,8 +742,6 @@ class Scheduler:
 
     def _expire(self, now: float) -> None:
         """End sessions that owe a request, or their first step, for too long."""
-        if now < self._next_expiry:
-            return
         self._next_expiry = math.inf
         first_s = self.config.first_step_timeout_s
         feedback_s = self.config.feedback_wait_timeout_s
@@ -748,7 +794,7 @@ class Scheduler:
             self._trainers.remove(member)
         for group in member.groups:
             self._bootstrap(group)
-            self._give_up(group, self.ledger.open_cells(group.slots), Discard.LOST)
+            self._give_up(group, self.ledger.open_cells(group.span), Discard.LOST)
             self.ledger.forget_tails(group.slots)
             self._quorum.leave(group)
             group.waiting = None
@@ -759,16 +805,26 @@ class Scheduler:
 
     # --- small things -------------------------------------------------------------------------
 
+    def _dequeue_all(self, groups: Sequence[Group]) -> None:
+        if len(groups) == len(self._queued) and groups[0].trains:
+            self._queued.clear()
+            self._queued_slots = 0
+            self._without_learner_rows.clear()
+        else:
+            for group in groups:
+                self._dequeue(group)
+
     def _dequeue(self, group: Group) -> None:
         if group in self._queued:
             del self._queued[group]
             self._queued_slots -= group.size
-        self._without_learner_rows.pop(group, None)
-        self._evaluating.pop(group, None)
+            if self._without_learner_rows:
+                self._without_learner_rows.pop(group, None)
+        else:
+            self._evaluating.pop(group, None)
 
-    def _wake(self, at: float | None) -> None:
-        if at is not None and at != math.inf and (self.wake_at is None or at < self.wake_at):
-            self.wake_at = at
+    def _wake(self, at: float) -> None:
+        self._wake_at = min(self._wake_at, at)
 
     def _running(self, now: float) -> float:
         """The clock of the time-outs: it stands still while learning and at rest."""
@@ -784,7 +840,3 @@ class Scheduler:
             self._frozen_s += now - self._frozen_since
             self._frozen_since = None
             self._next_expiry = now  # deadlines were not looked at while the clock stood still
-
-
-def _concatenated(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

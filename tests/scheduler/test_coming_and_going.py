@@ -83,7 +83,10 @@ def test_two_hundred_comings_and_goings_leave_nothing_behind() -> None:
     assert scheduler._queued_slots == 0
     assert set(scheduler.dispatcher.awaited) <= {stays}
     assert list(scheduler._quorum._groups) == list(stays.groups)
+    assert list(scheduler._quorum._sessions) == [stays]
+    scheduler._quorum._sort()
     assert len(scheduler._quorum._medians) == 1
+    assert scheduler._quorum.on_time == set(stays.groups)
     assert desk.ledger.num_reserved == 1
     assert desk.ledger.conservation_error == 0
 

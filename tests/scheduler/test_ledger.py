@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from royale_server.scheduler import Discard, FrameLedger, LedgerBooks
+from royale_server.scheduler import Discard, FrameLedger, LedgerBooks, Span
 from royale_server.scheduler.ledger import NO_CELL
 from tests.scheduler.desk import rows
 
@@ -29,7 +29,7 @@ def receive(
 ) -> tuple[list[int], list[int], list[bool]]:
     """A message of one group that holds the slots from 0 on."""
     over = rows(ended or "0" * len(asks))
-    answer = ledger.receive(slice(0, len(asks)), rows(asks), over, has_feedback=has_feedback)
+    answer = ledger.receive(Span(0, len(asks)), rows(asks), over, has_feedback=has_feedback)
     who, cells, finished = answer
     return who.tolist(), cells.tolist(), finished.tolist()
 
@@ -113,10 +113,10 @@ def test_freed_cells_are_used_when_the_end_of_storage_is_reached() -> None:
 def test_a_frame_is_given_up_for_exactly_one_reason(reason: Discard) -> None:
     ledger = ledger_of(2)
     act(ledger, 0, 1)
-    ledger.give_up(ledger.open_cells(slice(0, 2)), reason)
+    ledger.give_up(ledger.open_cells(Span(0, 2)), reason)
     assert counts(ledger) == (0, 0, 0, 2)
     assert {r: n for r, n in ledger.given_up.items() if n} == {reason: 2}
-    assert ledger.open_cells(slice(0, 2)).tolist() == []
+    assert ledger.open_cells(Span(0, 2)).tolist() == []
     assert receive(ledger, "11") == ([], [], [])  # what arrives now is no frame any more
     assert counts(ledger) == (0, 0, 0, 2)
     assert ledger.no_state_total == 0
@@ -138,7 +138,7 @@ def test_a_given_up_frame_leaves_a_hole_in_the_ordinals() -> None:
     for turn in range(4):
         ordinals += act(ledger, 0)[1]
         if turn == 1:
-            ledger.give_up(ledger.open_cells(slice(0, 1)), Discard.LATE)
+            ledger.give_up(ledger.open_cells(Span(0, 1)), Discard.LATE)
         receive(ledger, "1")
     assert ordinals == [0, 1, 2, 3]
     assert ledger.stored_total == 3  # of the ordinals 0, 2 and 3
@@ -147,8 +147,8 @@ def test_a_given_up_frame_leaves_a_hole_in_the_ordinals() -> None:
 def test_open_rows_and_open_cells_agree() -> None:
     ledger = ledger_of(4)
     act(ledger, 1, 3)
-    assert [a.tolist() for a in ledger.open_rows(slice(0, 4))] == [[1, 3], [0, 1]]
-    assert ledger.open_cells(slice(2, 4)).tolist() == [1]
+    assert [a.tolist() for a in ledger.open_rows(Span(0, 4))] == [[1, 3], [0, 1]]
+    assert ledger.open_cells(Span(2, 4)).tolist() == [1]
 
 
 # --- tails
@@ -158,14 +158,14 @@ def test_the_tail_of_a_slot_is_its_last_stored_frame_while_its_episode_goes_on()
     ledger = ledger_of(3)
     act(ledger, 0, 1, 2)
     receive(ledger, "110", ended="010")
-    every = slice(0, 3)
+    every = Span(0, 3)
     # Slot 0 goes on, slot 1's episode ended, slot 2's action is still open.
     assert [a.tolist() for a in ledger.unfinished_tails(every, rows("111"))] == [[0], [0]]
     assert [a.tolist() for a in ledger.unfinished_tails(every, rows("011"))] == [[], []]
     act(ledger, 0)
     receive(ledger, "100")
     assert [a.tolist() for a in ledger.unfinished_tails(every, rows("111"))] == [[0], [3]]
-    ledger.forget_tails(every)
+    ledger.forget_tails(every.slots)
     assert [a.tolist() for a in ledger.unfinished_tails(every, rows("111"))] == [[], []]
 
 
@@ -173,9 +173,9 @@ def test_an_action_without_a_cell_separates_the_frames_around_it() -> None:
     ledger = ledger_of(1)
     act(ledger, 0)
     receive(ledger, "1")
-    ledger.answered_without_cell(np.array([0]))
+    ledger.answered_without_cell(Span(0, 1), np.array([0]))
     receive(ledger, "1")
-    assert [a.tolist() for a in ledger.unfinished_tails(slice(0, 1), rows("1"))] == [[], []]
+    assert [a.tolist() for a in ledger.unfinished_tails(Span(0, 1), rows("1"))] == [[], []]
     assert ledger.without_cell_total == 1
 
 
@@ -216,7 +216,7 @@ def test_an_episode_that_ends_without_an_action_is_no_frame() -> None:
 def test_a_row_answered_without_a_cell_counts_when_its_outcome_comes() -> None:
     ledger = ledger_of(2)
     receive(ledger, "11", has_feedback=False)
-    ledger.answered_without_cell(np.array([0]))
+    ledger.answered_without_cell(Span(0, 1), np.array([0]))
     act(ledger, 1)
     receive(ledger, "01")
     assert ledger.without_cell_total == 0  # row 0's action goes on
@@ -242,8 +242,9 @@ def test_stored_frames_are_counted_by_episode() -> None:
     for _ in range(3):
         act(ledger, 0, 1)
         receive(ledger, "11")
-    assert ledger.take_episode_frames(np.array([1])).tolist() == [3]
-    assert ledger.take_episode_frames(np.array([0, 1])).tolist() == [3, 0]
+    both = Span(0, 2)
+    assert ledger.take_episode_frames(both, np.array([1])).tolist() == [3]
+    assert ledger.take_episode_frames(both, np.array([0, 1])).tolist() == [3, 0]
 
 
 # --- the equation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from royale_server.scheduler import Discard, Dispatch, FrameLedger, Role
+from royale_server.scheduler import Discard, Dispatch, FrameLedger, Role, Span
 from royale_server.scheduler.collection import Collection
 from tests.scheduler.clauses import assert_needed
 from tests.scheduler.desk import Desk
@@ -24,7 +24,7 @@ def ring_of(capacity: int, num_slots: int) -> FrameLedger:
 
 def complete(ledger: FrameLedger, slot: int, *, ended: bool = False) -> None:
     asks, over = np.array([not ended]), np.array([ended])
-    ledger.receive(slice(slot, slot + 1), asks, over, has_feedback=True)
+    ledger.receive(Span(slot, slot + 1), asks, over, has_feedback=True)
 
 
 def test_the_ring_overwrites_the_oldest_complete_cell() -> None:
@@ -81,7 +81,7 @@ def test_a_frame_that_was_overwritten_is_nobody_s_predecessor() -> None:
     for _ in range(2):
         ledger.reserve(np.array([1]))
         complete(ledger, 1)  # cells 1 and 0
-    rows, cells = ledger.unfinished_tails(slice(0, 2), np.array([True, True]))
+    rows, cells = ledger.unfinished_tails(Span(0, 2), np.array([True, True]))
     assert (rows.tolist(), cells.tolist()) == ([1], [0])
 
 

@@ -22,6 +22,7 @@ from royale_server.scheduler import (
     Learn,
     Record,
     Scheduler,
+    Span,
 )
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
 from tests.scheduler.desk import Desk, effects_of
@@ -68,9 +69,9 @@ def test_a_revoked_frame_is_counted_once_and_not_again_when_it_arrives(
         assert desk.ledger.no_state_total == 0
         assert desk.ledger.conservation_error == 0
 
-    def counting(self: FrameLedger, slots: slice, *args: Any, **kwargs: Any) -> Any:
-        self._given_up[Discard.LATE] += int(np.count_nonzero(self._answered[slots] == 2))
-        return receive(self, slots, *args, **kwargs)
+    def counting(self: FrameLedger, span: Span, *args: Any, **kwargs: Any) -> Any:
+        self._given_up[Discard.LATE] += int(np.count_nonzero(self._answered[span.slots] == 2))
+        return receive(self, span, *args, **kwargs)
 
     assert_needed(check, monkeypatch, (FrameLedger, "receive", counting))
 
@@ -80,9 +81,9 @@ def test_counting_late_frames_on_arrival_as_well_breaks_the_books(
 ) -> None:
     plan = Plan(sessions=((2,), (2,), (2,)), target=33, slow={0: 20.0}, duration_s=6.0)
 
-    def counting(self: FrameLedger, slots: slice, *args: Any, **kwargs: Any) -> Any:
-        self._given_up[Discard.LATE] += int(np.count_nonzero(self._answered[slots] == 2))
-        return receive(self, slots, *args, **kwargs)
+    def counting(self: FrameLedger, span: Span, *args: Any, **kwargs: Any) -> Any:
+        self._given_up[Discard.LATE] += int(np.count_nonzero(self._answered[span.slots] == 2))
+        return receive(self, span, *args, **kwargs)
 
     def check() -> None:
         assert_no_fault(plan)
@@ -116,7 +117,7 @@ def test_a_frame_of_another_version_is_never_stored(monkeypatch: pytest.MonkeyPa
         ledger.version += 1  # as if a learn step had not waited
         asks, ended = np.array([True]), np.array([False])
         try:
-            ledger.receive(slice(0, 1), asks, ended, has_feedback=True)
+            ledger.receive(Span(0, 1), asks, ended, has_feedback=True)
         except AssertionError as error:
             return "outlived its policy version" in str(error)
         return False
@@ -272,13 +273,12 @@ def test_a_parked_observation_of_a_new_episode_is_no_successor(
         desk.send(a.groups[0], ended="10")
         assert bootstraps(desk) == [("a", 2, [1], [1])]
 
-    complete = FrameLedger._complete
+    receive_block = FrameLedger.receive_block
 
-    def never_ended(self: FrameLedger, *frames: Any) -> None:
-        *same, _ended = frames
-        complete(self, *same, None)
+    def never_ended(self: FrameLedger, span: Span, _ended: Any) -> Any:
+        return receive_block(self, span, None)
 
-    assert_needed(check, monkeypatch, (FrameLedger, "_complete", never_ended))
+    assert_needed(check, monkeypatch, (FrameLedger, "receive_block", never_ended))
 
 
 def test_the_parked_observation_of_an_ended_session_is_kept_for_the_learn_step(

@@ -146,7 +146,7 @@ def test_a_learn_step_waits_for_the_last_reserved_cell(monkeypatch: pytest.Monke
 def test_a_request_with_a_learner_row_is_parked_while_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def always(self: Scheduler, now: float) -> object:
+    def always(self: Scheduler, now: float, *, is_open: bool) -> object:
         if not self._queued:
             return None
         return self.dispatcher.choose(self._trainers, self._queued, self._queued_slots, now)
@@ -169,7 +169,10 @@ def test_a_request_without_learner_rows_is_served_while_closed(
         assert not desk.scheduler.is_open
 
     train_batch = Scheduler._train_batch
-    only_open = lambda self, now: train_batch(self, now) if self.is_open else None  # noqa: E731
+
+    def only_open(self: Scheduler, now: float, *, is_open: bool) -> object:
+        return train_batch(self, now, is_open=True) if is_open else None
+
     assert_needed(check, monkeypatch, (Scheduler, "_train_batch", only_open))
 
 

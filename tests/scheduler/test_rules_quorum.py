@@ -452,8 +452,8 @@ def test_in_a_fixed_order_requests_without_learner_rows_also_wait_for_their_roun
         assert len(desk.batches) == 3
         assert desk.is_waiting(a.groups[0])
 
-    def served(self: Scheduler, now: float) -> object:
-        if not self.is_open:
+    def served(self: Scheduler, now: float, *, is_open: bool) -> object:
+        if not is_open:
             return list(self._without_learner_rows)
         return self.dispatcher.choose(self._trainers, self._queued, self._queued_slots, now)
 

@@ -27,6 +27,7 @@ from royale_server.scheduler import (
     Rested,
     Scheduler,
     SchedulerState,
+    Span,
 )
 from royale_server.scheduler.dispatcher import Dispatcher
 from royale_server.scheduler.ledger import NO_CELL
@@ -510,9 +511,9 @@ def test_fresh_episodes_leave_a_gap_behind_the_frames_that_were(
 
     restart = FrameLedger.restart
 
-    def seamless(self: FrameLedger, slots: slice) -> None:
-        restart(self, slots)
-        self._ordinal[slots] -= 1
+    def seamless(self: FrameLedger, span: Span) -> None:
+        restart(self, span)
+        self._ordinal[span.slots] -= 1
 
     assert_needed(check, monkeypatch, (FrameLedger, "restart", seamless))
 

@@ -181,9 +181,9 @@ def test_evaluation_has_batches_of_its_own_and_no_cells(monkeypatch: pytest.Monk
     enqueue = Scheduler._enqueue
 
     def as_training(self: Scheduler, group: Group, request: Request, now: float) -> None:
-        role, group.member.role = group.member.role, Role.TRAIN
+        trains, group.trains = group.trains, True
         enqueue(self, group, request, now)
-        group.member.role = role
+        group.trains = trains
 
     assert_needed(check, monkeypatch, (Scheduler, "_enqueue", as_training))
 
