@@ -26,19 +26,28 @@ class EpisodeTracker:
     def __init__(self, rows: int, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.returns: FloatArray = np.zeros(rows)
-        self.lengths: npt.NDArray[np.int64] = np.zeros(rows, np.int64)
+        # Counting all rows at once is one number; a row's length is what came since it began.
+        self._num_steps = 0
+        self._begun_at: npt.NDArray[np.int64] = np.zeros(rows, np.int64)
         self._started_s: FloatArray = np.full(rows, clock())
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Steps since the episode of each row began, a new array of shape ``[n]``."""
+        return self._num_steps - self._begun_at
 
     def begin_all(self) -> None:
         """Start an episode in every slot."""
         self.returns[:] = 0.0
-        self.lengths[:] = 0
+        self._begun_at[:] = self._num_steps
         self._started_s[:] = self._clock()
 
     def add(self, rewards: FloatArray, acted: BoolArray | None) -> None:
         """Count one step of the rows that acted (None: all); the rewards of the others are 0."""
         self.returns += rewards
-        self.lengths += 1 if acted is None else acted
+        self._num_steps += 1
+        if acted is not None:
+            self._begun_at += ~acted
 
     def snapshot(self) -> dict[str, Any]:
         """Return the sums, and how long each episode has been running in place of its start."""
@@ -61,7 +70,7 @@ class EpisodeTracker:
             raise ValueError(f"sums of {returns.shape} episodes, expected {self.returns.shape}")
         self._started_s[:] = self._clock() - elapsed_s
         self.returns[:] = returns
-        self.lengths[:] = lengths
+        self._begun_at[:] = self._num_steps - lengths
 
     def finish(
         self, rows: npt.NDArray[np.int64], metrics: Sequence[Mapping[Any, Any]]
@@ -74,7 +83,8 @@ class EpisodeTracker:
                 session takes what is declared and can travel.
         """
         now_s = self._clock()
-        columns = (rows, self.returns[rows], self.lengths[rows], now_s - self._started_s[rows])
+        lengths = self._num_steps - self._begun_at[rows]
+        columns = (rows, self.returns[rows], lengths, now_s - self._started_s[rows])
         records = tuple(
             [
                 {"row": row, "return": total, "length": length, "time_s": time_s, "metrics": found}
@@ -84,6 +94,6 @@ class EpisodeTracker:
             ]
         )
         self.returns[rows] = 0.0
-        self.lengths[rows] = 0
+        self._begun_at[rows] = self._num_steps
         self._started_s[rows] = now_s
         return records

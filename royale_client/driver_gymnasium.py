@@ -19,6 +19,7 @@ from royale_client.driver import (
     BoolArray,
     EnvContractError,
     EnvValue,
+    FloatArray,
     Leaves,
     SnapshotError,
     Turn,
@@ -96,7 +97,10 @@ class GymnasiumDriver:
         mode = autoreset_mode(env, autoreset)
         self._reader = BatchReader(self.observation_space, self.num_slots)
         dtypes = leaf_dtypes(env.single_action_space)
-        self._actions = ActionBuffer(self.action_space, self.num_slots, dtypes)
+        # A subclass or a wrapper might look at the whole batch.
+        self._actions = ActionBuffer(
+            self.action_space, self.num_slots, dtypes, hands_out_rows=type(env) is SyncVectorEnv
+        )
         self._masks, self._mask_method = self._find_masks(action_mask)
         info_masks = None if self._mask_method is not None else self._masks
         self._rule = make_autoreset(mode, env, self._reader, info_masks)
@@ -132,7 +136,7 @@ class GymnasiumDriver:
         self._update_masks(infos)
         self._asking = None
         self._episodes.begin_all()
-        self._watch.look(self._observations, np.zeros(self.num_slots), self._episodes.lengths)
+        self._look(self._observations, np.zeros(self.num_slots))
         masks = None if self._masks is None else self._masks.masks
         self._turn = Turn.first(self._observations, masks, self._clock() - started_s)
         return self._turn
@@ -214,7 +218,7 @@ class GymnasiumDriver:
         """Count a transition and put it into the form of a turn."""
         self._acted = acted
         self._episodes.add(transition.rewards, acted)
-        self._watch.look(transition.observations, transition.rewards, self._episodes.lengths)
+        self._look(transition.observations, transition.rewards)
         episodes: tuple[dict[str, Any], ...] = ()
         if len(transition.ended):
             metrics = self._metrics.read(transition.final_infos, transition.ended)
@@ -238,6 +242,10 @@ class GymnasiumDriver:
             frames=self.num_slots if acted is None else int(np.count_nonzero(acted)),
             env_time_s=env_time_s,
         )
+
+    def _look(self, observations: Leaves, rewards: FloatArray) -> None:
+        if not self._watch.is_finite(observations, rewards):
+            self._watch.report(observations, rewards, self._episodes.lengths)
 
     def _seed(self, seeds: npt.NDArray[np.uint64]) -> EnvValue:
         """Return the seeds as the environment takes them: a list, or one for the batch."""

@@ -161,7 +161,7 @@ class _Conversation:
         self._transport = transport
         self._session = ClientSession(loop.hello, loop._limits)
         self._sent_s = [0.0] * len(loop._drivers)
-        self._heard_s = 0.0
+        self._received_s = 0.0
         self._has_left = [False] * len(loop._drivers)
         self._leave_by_s: float | None = None
         self._note = WaitingNote()
@@ -174,7 +174,7 @@ class _Conversation:
                 outcome = self._handle(event)
                 if outcome is not None:
                     return outcome
-            if self._is_leaving() and self._may_go():
+            if self._leave_by_s is not None and self._may_go():
                 return self._goodbye()
 
     def last_words(self) -> Outcome | None:
@@ -215,9 +215,10 @@ class _Conversation:
         if timings.is_due(now_s):
             logger.info("%s", timings.summary(now_s))
         if data is not None:
-            self._heard_s = now_s
+            self._received_s = now_s
             return self._session.receive(data)
         self._say(self._note.silence(now_s, min(self._sent_s)))
+        self._is_leaving()
         return []
 
     @staticmethod
@@ -316,7 +317,7 @@ class _Conversation:
     def _act(self, answer: Answered) -> None:
         """Carry out the actions of one group and send what came of it."""
         loop, group = self._loop, answer.group
-        loop.timings.answers.add(self._heard_s - self._sent_s[group])
+        loop.timings.answers.add(self._received_s - self._sent_s[group])
         if self._has_left[group]:
             return
         turn = loop._drivers[group].step(answer.actions)
@@ -339,7 +340,10 @@ class _Conversation:
             self._loop._owed[group] = turn.already_reported()
 
     def _is_leaving(self) -> bool:
-        """Decide, once and for all, whether it is time to go."""
+        """Decide, once and for all, whether it is time to go.
+
+        Asked after every step, which may have been the last wanted one, and while nothing comes.
+        """
         if self._leave_by_s is None and (self._loop.is_done() or self._loop._wants_to_leave()):
             self._leave_by_s = self._loop._clock() + _LEAVE_WAIT_S
         return self._leave_by_s is not None

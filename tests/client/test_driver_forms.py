@@ -9,13 +9,17 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from royale_client.driver import take_rows
+from royale_client.driver_episodes import EpisodeTracker
 from royale_client.driver_gymnasium import GymnasiumDriver
+from royale_client.driver_leaves import ActionBuffer
 from royale_client.timing import DurationWindow
+from royale_client.wire.spaces import BoxSpec, DiscreteSpec
+from tests.client.fakes import CountingEnv
 
 ROWS = 3
 NOISE = 99
@@ -168,3 +172,72 @@ def test_percentiles_are_of_the_newest_durations_only():
 
     # Of 1, 2 and 3 ms the median is 2; 95 % lie at 2.9 and 99 % at 2.98 between the last two.
     assert window.percentiles_ms() == pytest.approx((2.0, 2.9, 2.98))
+
+
+def test_lengths_count_the_steps_of_the_rows_that_acted_since_their_episode_began():
+    """Four steps; row 1 does not act in the second, and row 2 ends with the third."""
+    episodes = EpisodeTracker(ROWS, clock=lambda: 0.0)
+    for acted in (None, np.array([True, False, True]), None):
+        episodes.add(np.ones(ROWS), acted)
+    (record,) = episodes.finish(np.array([2]), [{}])
+    episodes.add(np.ones(ROWS), None)
+
+    assert record == {"row": 2, "return": 3.0, "length": 3, "time_s": 0.0, "metrics": {}}
+    assert episodes.lengths.tolist() == [4, 3, 1]
+
+    later = EpisodeTracker(ROWS, clock=lambda: 0.0)
+    later.add(np.ones(ROWS), None)
+    later.restore(episodes.snapshot())
+    later.add(np.ones(ROWS), None)
+    assert later.lengths.tolist() == [5, 4, 2]
+
+
+def test_only_scalars_of_an_action_are_handed_on_without_a_copy():
+    """Rows that stay silent keep their last action, whoever owns it."""
+    actions = np.array([1, 0, 1])
+    actions.setflags(write=False)
+    sharing, copying = (
+        ActionBuffer(DiscreteSpec(2), ROWS, [np.dtype(np.int64)], hands_out_rows=hands_out_rows)
+        for hands_out_rows in (True, False)
+    )
+    for buffer in (sharing, copying):
+        buffer.put(None, (actions,))
+        assert buffer.value().tolist() == [1, 0, 1]
+    assert sharing.value() is actions
+    assert not np.shares_memory(copying.value(), actions)
+
+    sharing.put(np.array([False, True, False]), (np.array([1]),))
+
+    assert sharing.value().tolist() == [1, 1, 1]
+    assert actions.tolist() == [1, 0, 1]
+
+
+def test_vectors_and_other_dtypes_are_always_copied():
+    vectors = ActionBuffer(
+        BoxSpec(-1, 1, (2,), np.float32), ROWS, [np.dtype(np.float32)], hands_out_rows=True
+    )
+    narrow = ActionBuffer(DiscreteSpec(2), ROWS, [np.dtype(np.int32)], hands_out_rows=True)
+    floats, numbers = np.ones((ROWS, 2), np.float32), np.ones(ROWS, np.int64)
+
+    vectors.put(None, (floats,))
+    narrow.put(None, (numbers,))
+
+    assert not np.shares_memory(vectors.value(), floats)
+    assert narrow.value().dtype == np.int32
+
+
+def test_only_a_plain_sync_vector_env_hands_out_rows():
+    class Curious(SyncVectorEnv):
+        """Might do anything with the batch."""
+
+    plain, curious = (
+        GymnasiumDriver(kind([CountingEnv], autoreset_mode=AutoresetMode.DISABLED))
+        for kind in (SyncVectorEnv, Curious)
+    )
+    actions = np.array([1])
+    for driver in (plain, curious):
+        driver.reset(np.zeros(1, np.uint64))
+        driver.step((actions,))
+
+    assert np.shares_memory(plain._actions.value(), actions)
+    assert not np.shares_memory(curious._actions.value(), actions)
