@@ -17,6 +17,7 @@ from algorithms.base import Evaluation, Inference, TrainablePolicy
 from algorithms.config import refuse
 from algorithms.noise import Noise
 from algorithms.normalization import ObservationNormalizer
+from algorithms.policies.accelerator import DeviceRunner
 from algorithms.policies.config import MLPPolicyConfig
 from algorithms.policies.encoding import ObservationEncoder, observation_problems
 from algorithms.policies.heads import action_problems, make_head
@@ -71,6 +72,9 @@ class MLPPolicy(TrainablePolicy):
         }
         self.to(device)
         self._device = torch.device(device)
+        self._precision = config.precision
+        on_arrays = self._device.type == "cpu" and config.precision == "float32"
+        self._runner = None if on_arrays else DeviceRunner(self._device, width, self._forward)
 
     @torch.inference_mode()
     def act(
@@ -109,22 +113,27 @@ class MLPPolicy(TrainablePolicy):
 
     def _infer(self, matrix: Matrix, *towers: Tower) -> list[Matrix]:
         """Run towers without gradients, where the weights are."""
-        if self._device.type == "cpu":
-            return [tower.forward_arrays(matrix) for tower in towers]
-        rows = torch.from_numpy(matrix).to(self._device)
-        outputs = [tower.forward(rows) for tower in towers]
-        return [output.numpy(force=True) for output in outputs]
+        if self._runner is not None:
+            return self._runner.run(matrix, *towers)
+        return [tower.forward_arrays(matrix) for tower in towers]
+
+    def _forward(self, tower: Tower, rows: Tensor) -> Tensor:
+        """Run a tower in the wanted precision. A cache of casts would outlive the weights."""
+        if self._precision == "float32":
+            return tower.forward(rows)
+        with torch.autocast(rows.device.type, torch.bfloat16, cache_enabled=False):
+            return tower.forward(rows).float()
 
     def evaluate_actions(
         self, observations: tuple[Tensor, ...], masks: Tensor | None, actions: Tensor
     ) -> Evaluation:
         """Judge stored actions by the present weights; see the base class."""
         (matrix,) = observations
-        distribution = self.head.distribution(self.actor.forward(matrix), masks)
+        distribution = self.head.distribution(self._forward(self.actor, matrix), masks)
         return Evaluation(
             log_prob=distribution.log_prob(actions),
             entropy=distribution.entropy(),
-            values=self.critic.forward(matrix)[:, 0],
+            values=self._forward(self.critic, matrix)[:, 0],
         )
 
     def actor_parameters(self) -> list[nn.Parameter]:
