@@ -299,8 +299,7 @@ class Trainer:
             # The first iteration begins with its first batch, not with the wait for clients.
             self._iteration_clock.opened(self._clock() - result.duration_s)
         self._has_collected = True
-        rows = sum(len(item.rows) for item in result.batch.items)
-        self._iteration_clock.inferred(result.duration_s, rows)
+        self._iteration_clock.inferred(result.duration_s, len(result.batch.slots))
         if self._built is not None and self._built.frames_wanted is not None:
             stored = self._hub.scheduler.ledger.num_complete
             self._console.collecting(stored, self._built.frames_wanted)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
-import numpy.typing as npt
 
 if TYPE_CHECKING:
     from royale_server.endpoint.returning import Remembered
     from royale_server.endpoint.session import ServerSession
-    from royale_server.scheduler import Group, Member
+    from royale_server.scheduler import Member
 
 
 NOTES_PER_TICK = 10
@@ -57,10 +54,6 @@ class Peer:
     """When the next warning about its numbers may be shown."""
     notes_left: int = NOTES_PER_TICK
     """Log records and complaints that are still taken until the next tick."""
-    everyone: dict[Group, npt.NDArray[np.bool_]] = field(default_factory=dict)
-    """An all-true row mask per group, so that the usual step allocates none."""
-    nobody: dict[Group, npt.NDArray[np.bool_]] = field(default_factory=dict)
-    """An all-false row mask per group."""
 
     @property
     def is_trainer(self) -> bool:

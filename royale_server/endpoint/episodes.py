@@ -45,9 +45,8 @@ class EpisodeBook:
     def acted(self, batch: Infer, version: int) -> None:
         """Note the version that answers these rows."""
         self._last_version[batch.slots] = version
-        fresh = batch.slots[batch.steps == 0]
-        if len(fresh):
-            self._first_version[fresh] = version
+        if np.count_nonzero(batch.steps) < len(batch.steps):
+            self._first_version[batch.slots[batch.steps == 0]] = version
 
     def ended(self, group: Group, step: Step, ledger: FrameLedger) -> list[dict[str, Any]]:
         """Rows for ``episodes.jsonl`` of the episodes that a step reports as ended.

@@ -277,7 +277,7 @@ class Hub:
         """End a pause.
 
         Args:
-            stay_at_rest: A checkpoint is being taken, and `saved` goes on after it; or the run ends.
+            stay_at_rest: A checkpoint is taken, and `saved` goes on after it, or the run ends.
         """
         self._explainer.is_paused = False
         if not stay_at_rest:
@@ -386,9 +386,9 @@ class Hub:
         member = peer.member
         assert member is not None, "the session lets no step through before the welcome"
         group = member.groups[step.group]
-        asks = peer.everyone[group] if step.asks is None else step.asks
+        asks = group.everyone if step.asks is None else step.asks
         if step.terminated is None or step.truncated is None:
-            ended = peer.nobody[group]
+            ended = group.nobody
         else:
             ended = step.terminated | step.truncated
         request = Request(
@@ -403,9 +403,10 @@ class Hub:
             self._note_nonfinite(peer, step, bad)
             request.invalid_feedback = bad.feedback
             request.invalid_observation = bad.observation
-        self.scheduler.request(group, request, self._clock())
+        scheduler = self.scheduler
+        scheduler.request(group, request, self._clock())
         if step.episodes:
-            rows = self._episodes.ended(group, step, self.scheduler.ledger)
+            rows = self._episodes.ended(group, step, scheduler.ledger)
             self._listener.episodes_ended(
                 rows,
                 request=step.request,
@@ -527,9 +528,10 @@ class Hub:
 
     def advance(self) -> None:
         """Carry out everything the scheduler finds due."""
-        if self._scheduler is None or self._is_stopped:
+        scheduler = self._scheduler
+        if scheduler is None or self._is_stopped:
             return
-        for command in self._scheduler.advance(self._clock()):
+        for command in scheduler.advance(self._clock()):
             match command:
                 case Infer():
                     self._infer(command)
@@ -545,10 +547,11 @@ class Hub:
                 case Notice(kind=kind, message=message):
                     self._listener.event(kind, message)
                 case Rested():
-                    self._continuity.rested(command, self._scheduler, self._episodes)
+                    self._continuity.rested(command, scheduler, self._episodes)
         self._continuity.gather()
-        if self._scheduler.wake_at is not None:
-            self.on_wake(self._scheduler.wake_at)
+        wake_at = scheduler.wake_at
+        if wake_at is not None:
+            self.on_wake(wake_at)
 
     def _infer(self, batch: Infer) -> None:
         assert self._engine is not None
@@ -560,16 +563,11 @@ class Hub:
 
     def _inferred(self, result: Inferred) -> None:
         for item, actions in zip(result.batch.items, result.actions, strict=True):
-            peer = self._roll.by_member.get(item.group.member)
-            if peer is not None:
-                answer = partial(
-                    peer.session.action,
-                    item.group.index,
-                    item.request.number,
-                    result.policy_version,
-                    actions,
-                )
-                self._roll.send(peer, answer)
+            group = item.group
+            peer = self._roll.by_member.get(group.member)
+            if peer is not None and not peer.is_closed:
+                number, version = item.request.number, result.policy_version
+                peer.connection.send(peer.session.action(group.index, number, version, actions))
         self.scheduler.inferred(self._clock())
         self._listener.inferred(result)
         self.advance()

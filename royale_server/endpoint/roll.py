@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from royale_server.endpoint.connection import Peer
 from royale_server.scheduler import Member
 
@@ -26,9 +24,6 @@ class Roll:
         """Let a client take its part."""
         peer.member = member
         self.by_member[member] = peer
-        for group in member.groups:
-            peer.everyone[group] = np.ones(group.size, np.bool_)
-            peer.nobody[group] = np.zeros(group.size, np.bool_)
 
     def send(self, peer: Peer, message: Callable[[], bytes]) -> None:
         """Send what ``message`` encodes, unless the client is gone."""

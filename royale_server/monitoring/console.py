@@ -186,8 +186,10 @@ class Console:
         self._hide_bar()
 
     def _move_bar(self, description: str, done: int, total: int) -> None:
+        if self._bar is None:
+            return
         now = self._clock()
-        if self._bar is not None and now - self._drawn_at >= DRAWN_EVERY_S:
+        if now - self._drawn_at >= DRAWN_EVERY_S:
             self._drawn_at = now
             self._bar.show(description, done, total)
 

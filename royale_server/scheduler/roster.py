@@ -142,6 +142,8 @@ class Group:
     """The slots of these rows, ``(n,)``."""
     everyone: BoolArray = field(init=False)
     """True for each row, ``(n,)``."""
+    nobody: BoolArray = field(init=False)
+    """False for each row, ``(n,)``."""
 
     def __post_init__(self) -> None:
         self.trains = self.member.role is Role.TRAIN
@@ -150,10 +152,11 @@ class Group:
         self.rows = np.arange(self.size)
         self.slot_numbers = self.rows + self.start
         self.everyone = np.ones(self.size, np.bool_)
+        self.nobody = np.zeros(self.size, np.bool_)
         self.tainted = np.zeros(self.size, np.bool_)
         self.episodes = np.zeros(self.size, np.int64)
         self.steps = np.zeros(self.size, np.int64)
-        for shared in (self.rows, self.slot_numbers, self.everyone):
+        for shared in (self.rows, self.slot_numbers, self.everyone, self.nobody):
             shared.flags.writeable = False
 
 

@@ -298,7 +298,7 @@ class Scheduler:
         if group.trains:
             self._take_outcome(group, request, any_ended=any_ended)
         else:
-            request.learner_rows = np.zeros(group.size, np.bool_)
+            request.learner_rows = group.nobody
             request.num_learner = 0
         if any_ended:
             self._count_episodes(group, request)
@@ -451,9 +451,10 @@ class Scheduler:
 
     def _reject_invalid(self, group: Group, request: Request) -> None:
         """Give up the frames of non-finite rows and keep the rest of their episodes out."""
-        none = np.zeros(group.size, np.bool_)
-        feedback = none if request.invalid_feedback is None else request.invalid_feedback
-        observation = none if request.invalid_observation is None else request.invalid_observation
+        feedback, observation = (
+            group.nobody if invalid is None else invalid
+            for invalid in (request.invalid_feedback, request.invalid_observation)
+        )
         bad_frame = feedback | (observation & ~request.ended)
         rows, cells = self.ledger.open_rows(group.span)
         self._give_up(group, cells[bad_frame[rows]], Discard.INVALID)
