@@ -293,11 +293,10 @@ class ClientSession:
         if found is None:
             return None
         action, count = found
-        if self._requests.outstanding(action.group) != action.request:
-            return None
         if count != self._asking[action.group]:
             return None
-        self._requests.close(action.group, action.request)
+        if not self._requests.closes(action.group, action.request):
+            return None
         return _answered(action)
 
     def _event(self, message: Message, parsed: Parsed) -> Event:

@@ -23,6 +23,9 @@ sum of vectors."""
 
 MetricValue: TypeAlias = float | list[float]
 
+_NUMBERS = (bool, int, float, np.integer, np.floating, np.bool_)
+"""What a program may call a number."""
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodeMetric:
@@ -187,7 +190,7 @@ def _number(value: object) -> float | None:
     """Convert what a program may call a number, array of one element included."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
-    if not isinstance(value, bool | int | float | np.integer | np.floating | np.bool_):
+    if not isinstance(value, _NUMBERS):
         return None
     try:
         converted = float(value)
@@ -198,7 +201,7 @@ def _number(value: object) -> float | None:
 
 def _is_finite(value: object) -> TypeGuard[float]:
     """Tell whether a decoded value is a finite number; a boolean is none."""
-    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+    return isinstance(value, (int, float)) and type(value) is not bool and math.isfinite(value)
 
 
 def _form(metric: EpisodeMetric) -> str:

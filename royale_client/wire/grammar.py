@@ -237,7 +237,8 @@ class Requests:
         """
         self._check_group(group)
         number = self._last[group] + 1
-        self._check(group, number)
+        if self._open[group]:
+            self._check(group, number)
         return number
 
     def open(self, group: int, request: int) -> None:
@@ -267,15 +268,23 @@ class Requests:
         Raises:
             UnexpectedMessageError: That request is not the one without an answer.
         """
-        self._check_group(group)
-        if not self._open[group] or request != self._last[group]:
+        if not self.closes(group, request):
+            self._check_group(group)
             raise UnexpectedMessageError(
                 "an answer to a request that is not open",
                 where=f"action, group {group}",
                 got=f"request {request}",
                 expected=f"request {self._last[group]}" if self._open[group] else "none",
             )
+
+    def closes(self, group: int, request: int) -> bool:
+        """Record the answer to a request if it is the open one, and tell whether it is."""
+        if not 0 <= group < len(self._last):
+            return False
+        if not self._open[group] or request != self._last[group]:
+            return False
         self._open[group] = False
+        return True
 
     def _check(self, group: int, request: int) -> None:
         verdict = judge(self._last[group], not self._open[group], request)

@@ -9,7 +9,7 @@ written in full, which words every error.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,19 +200,18 @@ class ActionForms:
         if self._forms.is_wanted(key):
             self._forms.learn(key, message, _action_facts(message, action, count))
 
-    def write(self, action: Action, count: int) -> bytes | None:
+    def write(
+        self, group: int, request: int, policy_version: int, actions: Sequence[Array], count: int
+    ) -> bytes | None:
         """Write an action of a known form for ``count`` rows; it fits the hello."""
-        form = self._forms.find(_action_key(action, count))
-        if form is None or action.assignments:
+        form = self._forms.find(_action_key(group, actions, count))
+        if form is None or not _are_plain(actions, form.facts.dtypes):
             return None
-        if not _are_plain(action.actions, form.facts.dtypes):
-            return None
-        values = {"request": action.request, "policy_version": action.policy_version}
-        return form.write(values, action.actions)
+        return form.write({"request": request, "policy_version": policy_version}, actions)
 
     def learn_written(self, data: bytes, action: Action, count: int) -> None:
         """Keep the form of an action that fits the hello and was written, if it comes again."""
-        key = _action_key(action, count)
+        key = _action_key(action.group, action.actions, count)
         if self._forms.is_wanted(key):
             message = parse(data, _OWN)
             self._forms.learn(key, message, _action_facts(message, action, count))
@@ -262,8 +261,8 @@ def _step_key(step: Step, columns: dict[str, Array]) -> Hashable:
     return (step.group, bool(step.episodes), *columns, *shapes)
 
 
-def _action_key(action: Action, count: int) -> Hashable:
-    return (action.group, count, *[array.shape for array in action.actions])
+def _action_key(group: int, actions: Sequence[Array], count: int) -> Hashable:
+    return (group, count, *[array.shape for array in actions])
 
 
 def _are_plain(arrays: Iterable[Array], dtypes: Iterable[np.dtype[Any]]) -> bool:

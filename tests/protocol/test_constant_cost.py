@@ -51,21 +51,35 @@ def rich_content(joined: Joined, n: int) -> dict[str, Any]:
 
 
 def turn_costs(n: int) -> dict[str, Counter[str]]:
-    """Count the calls of every part of a turn of a group of ``n`` rows."""
+    """Count the calls of every part of a turn like no other, of a group of ``n`` rows."""
     hello: Hello = make_hello(
         groups=(n,), observation_space=SPACE, action_space=DiscreteSpec(7), masks=True
     )
     joined = ready(hello)
     joined.turn()
+    return costs_of(joined, rich_content(joined, n), n // 2)
+
+
+def familiar_turn_costs(n: int) -> dict[str, Counter[str]]:
+    """Count the calls of every part of a turn that is like the ones before."""
+    joined = ready(make_hello(groups=(n,)))
+    for _ in range(4):
+        joined.turn()
+    return costs_of(joined, joined.content(), n)
+
+
+def costs_of(joined: Joined, content: dict[str, Any], asking: int) -> dict[str, Counter[str]]:
+    """Carry out a turn and count the calls of its parts."""
     messages: dict[str, bytes] = {}
-    content = rich_content(joined, n)
-    actions = (np.zeros(n // 2, dtype=np.int64),)
+    actions = (np.zeros(asking, dtype=np.int64),)
 
     def client_step() -> None:
         messages["step"] = joined.client.step(0, **content)
 
     def server_action() -> None:
-        messages["action"] = joined.server.action(0, 2, 0, actions)
+        request = joined.server.outstanding(0)
+        assert request is not None
+        messages["action"] = joined.server.action(0, request, 0, actions)
 
     return {
         "client sends a step": calls_of(client_step),
@@ -73,6 +87,15 @@ def turn_costs(n: int) -> dict[str, Counter[str]]:
         "server answers": calls_of(server_action),
         "client takes the answer": calls_of(lambda: joined.client.receive(messages["action"])),
     }
+
+
+@pytest.mark.parametrize("rows", [64, 256, 4096])
+def test_a_familiar_turn_costs_the_same_few_calls_at_eight_rows_and_at_many(rows: int) -> None:
+    familiar_turn_costs(8)
+    costs = familiar_turn_costs(rows)
+    assert costs == familiar_turn_costs(8)
+    for part, counts in costs.items():
+        assert counts["call"] < 24, (part, counts)
 
 
 @pytest.mark.parametrize("rows", [64, 256])

@@ -445,8 +445,9 @@ def test_an_action_like_an_earlier_one_is_read_and_written_by_its_form(name: str
         action = replace(ACTIONS[name], request=request, policy_version=version)
         data = encode_message(action)
         count = len(action.actions[0])
-        assert forms.write(action, count) == data
-        assert forms.write(action, count + 1) is None
+        content = (action.group, request, version, action.actions)
+        assert forms.write(*content, count) == data
+        assert forms.write(*content, count + 1) is None
         found = forms.read(data)
         assert found is not None
         assert_same(found[0], action)
@@ -455,9 +456,10 @@ def test_an_action_like_an_earlier_one_is_read_and_written_by_its_form(name: str
 
 def test_actions_that_do_not_travel_as_they_lie_are_left_to_the_encoder() -> None:
     forms = known_actions("choice")
-    plain = ACTIONS["choice"]
+    content = {"group": 0, "request": 7, "policy_version": 3, "actions": (np.zeros(3, int),)}
+    assert forms.write(**content, count=3) is not None
     for changes in (
-        {"assignments": ({"slot": 1},)},
+        {"group": 1},
         {"actions": (np.zeros(6, np.int64)[::2],)},
         {"actions": (np.zeros(3, np.int32),)},
         {"actions": (np.zeros(3, ">i8"),)},
@@ -466,7 +468,7 @@ def test_actions_that_do_not_travel_as_they_lie_are_left_to_the_encoder() -> Non
         {"request": 2**32},
         {"policy_version": True},
     ):
-        assert forms.write(replace(plain, **changes), 3) is None
+        assert forms.write(**{**content, **changes}, count=3) is None
 
 
 @pytest.mark.parametrize("name", ACTIONS)
