@@ -366,7 +366,7 @@ class FrameLedger:
 
     def forget_tails(self, slots: slice | BoolArray) -> None:
         """Let nothing that comes later be taken for a successor of these slots' last frames."""
-        self._settle_all()
+        self._settle_spans()
         self._tail[: self._num_slots][slots] = NO_CELL
 
     def take_episode_frames(self, span: Span, rows: IntArray) -> IntArray:
@@ -473,9 +473,13 @@ class FrameLedger:
 
     def _settle_all(self) -> None:
         """Bring all arrays up to date."""
+        self._settle_spans()
+        self._post()
+
+    def _settle_spans(self) -> None:
+        """Bring the arrays over slots up to date."""
         for span in list(self._unsettled):
             self.settle(span)
-        self._post()
 
     def _post(self) -> None:
         """Bring state and slot of completed cells up to date."""

@@ -463,13 +463,13 @@ class Scheduler:
 
     def _count_episodes(self, group: Group, request: Request) -> None:
         rows = request.ended.nonzero()[0]
-        group.episodes = group.episodes.copy()
+        group.episodes = episodes = group.episodes.copy()
         if len(rows) <= FEW_ROWS:
             for row in rows.tolist():
-                group.episodes[row] += 1
+                episodes[row] = episodes.item(row) + 1
                 group.steps[row] = 0
         else:
-            group.episodes[rows] += 1
+            episodes[rows] += 1
             group.steps[rows] = 0
 
     def _enqueue(self, group: Group, request: Request, now: float) -> None:

@@ -109,8 +109,8 @@ def test_a_request_takes_few_python_calls() -> None:
     loop = Loop(1, 64, "barrier", target=10**6)
     for _ in range(3):
         loop.round()
-    # Request, batch, answer and the three looks for what is due: 95 when this was written.
-    assert python_calls(loop.round) <= 100
+    # Request, batch, answer and the two looks for what is due: 50 when this was written.
+    assert python_calls(loop.round) <= 53
 
 
 @pytest.mark.parametrize("dispatch", SETTINGS)

@@ -1,4 +1,4 @@
-"""Which rows hold numbers that must not be trained on: the cheap proof agrees with a look at each."""
+"""Which rows hold numbers that must not be trained on: the cheap proof and the full look agree."""
 
 from __future__ import annotations
 
