@@ -64,12 +64,6 @@ class Transition:
     asking: BoolArray | None
     """Rows with an observation to act on, shape ``[n]``; None for all."""
 
-    def silence(self, acted: BoolArray) -> None:
-        """Forget what rows report that did not act, shape ``[n]``."""
-        self.rewards = np.where(acted, self.rewards, 0.0)
-        self.terminated = self.terminated & acted
-        self.truncated = self.truncated & acted
-
 
 class Autoreset(Protocol):
     """One rule: steps the environments and reports the transition."""
@@ -149,10 +143,14 @@ class _Rule:
         )
         raw_ended = terminated | truncated
         if acted is not None:
-            transition.silence(acted)
+            transition.rewards = np.where(acted, transition.rewards, 0.0)
         # Several times cheaper than ``any()`` of an array as small as most are.
         if 1 in raw_ended.tobytes():
-            ended = raw_ended if acted is None else raw_ended & acted
+            ended = raw_ended
+            if acted is not None:
+                transition.terminated = terminated & acted
+                transition.truncated = truncated & acted
+                ended = raw_ended & acted
             transition.ended = ended.nonzero()[0]
             self._end(transition, _as_mapping(infos), raw_ended)
         elif self._masks is not None:

@@ -82,18 +82,18 @@ class EpisodeTracker:
             metrics: Where each row's declared metrics are looked up, in the order of ``rows``; the
                 session takes what is declared and can travel.
         """
-        now_s = self._clock()
-        lengths = self._num_steps - self._begun_at[rows]
-        columns = (rows, self.returns[rows], lengths, now_s - self._started_s[rows])
-        records = tuple(
-            [
-                {"row": row, "return": total, "length": length, "time_s": time_s, "metrics": found}
-                for row, total, length, time_s, found in zip(
-                    *[column.tolist() for column in columns], metrics, strict=True
-                )
-            ]
-        )
-        self.returns[rows] = 0.0
-        self._begun_at[rows] = self._num_steps
-        self._started_s[rows] = now_s
-        return records
+        now_s, records = self._clock(), []
+        for row, found in zip(rows.tolist(), metrics, strict=True):
+            records.append(
+                {
+                    "row": row,
+                    "return": self.returns.item(row),
+                    "length": self._num_steps - self._begun_at.item(row),
+                    "time_s": now_s - self._started_s.item(row),
+                    "metrics": found,
+                }
+            )
+            self.returns[row] = 0.0
+            self._begun_at[row] = self._num_steps
+            self._started_s[row] = now_s
+        return tuple(records)

@@ -151,7 +151,7 @@ class GymnasiumDriver:
         env_time_s = self._clock() - started_s
         if self._mask_method is not None and self._masks is not None:
             self._masks.masks = self._mask_method()
-        self._turn = self._record(transition, acted, env_time_s)
+        self._turn = self._record(transition, acted, len(actions[0]), env_time_s)
         return self._turn
 
     def last_turn(self) -> Turn | None:
@@ -214,7 +214,9 @@ class GymnasiumDriver:
         """Close the environment."""
         self._env.close()
 
-    def _record(self, transition: Transition, acted: BoolArray | None, env_time_s: float) -> Turn:
+    def _record(
+        self, transition: Transition, acted: BoolArray | None, frames: int, env_time_s: float
+    ) -> Turn:
         """Count a transition and put it into the form of a turn."""
         self._acted = acted
         self._episodes.add(transition.rewards, acted)
@@ -239,7 +241,7 @@ class GymnasiumDriver:
             truncated=transition.truncated,
             final_observations=transition.final_observations or None,
             episodes=episodes,
-            frames=self.num_slots if acted is None else int(np.count_nonzero(acted)),
+            frames=frames,
             env_time_s=env_time_s,
         )
 

@@ -199,4 +199,4 @@ class NonFiniteWatch:
 def _all_finite(values: npt.NDArray[Any]) -> bool:
     """Say whether no value is NaN or infinite."""
     # Several times cheaper than ``all()`` of an array as small as most are.
-    return 0 not in np.isfinite(values).tobytes()
+    return 0 not in np.isfinite(values).tobytes("A")
