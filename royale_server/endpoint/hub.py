@@ -571,6 +571,13 @@ class Hub:
         self.scheduler.inferred(self._clock())
         self._listener.inferred(result)
         self.advance()
+        if self.scheduler.is_idle:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Have the batch written while nobody waits for the model."""
+        assert self._engine is not None
+        self._model.submit(self._engine.settle, None, self._listener.failed)
 
     def _answer_nobody(self, group: Group, request: Request) -> None:
         peer = self._roll.by_member[group.member]

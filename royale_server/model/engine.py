@@ -2,8 +2,9 @@
 
 Runs on the model thread, one job at a time and in order: the model lock of the design, by
 construction. Gathers the observations of a batch straight from the received messages into the
-next cells of rollout storage (the one copy), infers on that block, and writes the policy's step
-state beside it. Never touches a socket, a file or the scheduler.
+next cells of rollout storage (the one copy) and infers on that block. What nobody waits for, the
+policy's step state and the outcomes of earlier frames, is written by `Engine.settle` once the
+answers are on their way. Never touches a socket, a file or the scheduler.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from algorithms.base import Learner, LearnerState, Policy
+from algorithms.base import Inference, Learner, LearnerState, Policy
 from algorithms.errors import LearnAborted, RestoreError
 from algorithms.noise import Noise
-from algorithms.storage import RolloutStorage, contiguous
+from algorithms.storage import Cells, RolloutStorage, contiguous
 from royale_client.wire.messages import Step
 from royale_server import crash_points
 from royale_server.model import random_state
@@ -50,6 +51,19 @@ class Inferred:
     """For each item one array per action leaf, rows in the order of ``item.rows``."""
     policy_version: int
     duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Unwritten:
+    """What is still to be written of a batch that was inferred."""
+
+    batch: Infer
+    cells: Cells
+    step_state: Mapping[str, Array]
+    """Of the rows that have cells, as all below."""
+    masks: Array | None
+    observations: Arrays | None
+    """None if they were gathered into their cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,7 @@ class Engine:
         self._keys = np.zeros(0, np.uint64)
         self._has_values = VALUE in storage.step_state
         self._unvalued: list[tuple[IntArray, Arrays]] = []
+        self._unwritten: _Unwritten | None = None
 
     def add_slots(self, keys: npt.NDArray[np.uint64]) -> None:
         """Take the noise keys of new slots, in the order the ledger numbered them."""
@@ -105,22 +120,37 @@ class Engine:
     # --- jobs ---------------------------------------------------------------------------
 
     def infer(self, batch: Infer) -> Inferred:
-        """Infer one batch and keep its learner rows in their cells."""
+        """Infer one batch; `settle` writes what is to be kept of it."""
         crash_points.reach("collect")
         started = time.perf_counter()
-        self.apply(batch.effects)
+        self.settle()
         noise = self._noise(batch)
-        index = contiguous(batch.cells)
-        if len(batch.cells):
-            self.storage.assign(index, batch.cell_slots, batch.ordinals)
-        if isinstance(index, slice) and len(batch.cells) == len(noise):
-            actions = self._infer_in_place(batch, index, noise)
+        cells = contiguous(batch.cells)
+        if isinstance(cells, slice) and len(batch.cells) == len(noise):
+            actions = self._infer_in_place(batch, cells, noise)
         else:
-            actions = self._infer_mixed(batch, noise)
+            actions = self._infer_mixed(batch, cells, noise)
         answers = _split(actions, [len(item.rows) for item in batch.items])
         crash_points.reach("infer")
         duration_s = time.perf_counter() - started
         return Inferred(batch, answers, self.learner.policy_version, duration_s)
+
+    def settle(self) -> None:
+        """Write what the last batch left; other jobs do it first, so this only chooses when."""
+        unwritten, self._unwritten = self._unwritten, None
+        if unwritten is None:
+            return
+        batch, cells, storage = unwritten.batch, unwritten.cells, self.storage
+        self._write(batch.effects)  # first: they may be of frames that had these cells before
+        if not len(batch.cells):
+            return
+        storage.assign(cells, batch.cell_slots, batch.ordinals)
+        if unwritten.observations is not None:
+            for target, rows in zip(storage.observations, unwritten.observations, strict=True):
+                target[cells] = rows
+        if unwritten.masks is not None:
+            storage.write_masks(batch.cells, unwritten.masks)
+        storage.write_step_state(cells, unwritten.step_state)
 
     def learn(
         self,
@@ -224,7 +254,7 @@ class Engine:
     def _infer_in_place(self, batch: Infer, cells: slice, noise: Noise) -> Arrays:
         """Every row is the learner's and the cells follow each other: gather and infer there."""
         storage = self.storage
-        block = tuple(leaf[cells] for leaf in storage.observations)
+        block = tuple([leaf[cells] for leaf in storage.observations])
         masks = (
             None if storage.mask_size is None else np.empty((len(noise), storage.mask_size), "?")
         )
@@ -237,13 +267,11 @@ class Engine:
             if masks is not None:
                 masks[at:stop] = step.masks
             at = stop
-        if masks is not None:
-            storage.write_masks(batch.cells, masks)
         inference = self.policy.act(block, masks, noise, deterministic=False)
-        storage.write_step_state(cells, inference.step_state)
+        self._unwritten = _Unwritten(batch, cells, inference.step_state, masks, None)
         return inference.actions
 
-    def _infer_mixed(self, batch: Infer, noise: Noise) -> Arrays:
+    def _infer_mixed(self, batch: Infer, cells: Cells, noise: Noise) -> Arrays:
         """Some rows have no cell, or the cells are scattered: gather aside, then copy."""
         steps: list[Step] = [item.request.payload for item in batch.items]
         has_cell = np.concatenate([item.learner for item in batch.items])
@@ -252,14 +280,16 @@ class Engine:
         masks = None
         if self.storage.mask_size is not None:
             masks = np.concatenate([np.asarray(step.masks) for step in steps])
-        inference = self.policy.act(observations, masks, noise, deterministic=batch.evaluation)
-        if len(batch.cells):
-            for target, rows in zip(self.storage.observations, observations, strict=True):
-                target[batch.cells] = rows[has_cell]
-            if masks is not None:
-                self.storage.write_masks(batch.cells, masks[has_cell])
-            kept = {name: rows[has_cell] for name, rows in inference.step_state.items()}
-            self.storage.write_step_state(batch.cells, kept)
+        inference: Inference = self.policy.act(
+            observations, masks, noise, deterministic=batch.evaluation
+        )
+        self._unwritten = _Unwritten(
+            batch,
+            cells,
+            {name: rows[has_cell] for name, rows in inference.step_state.items()},
+            None if masks is None else masks[has_cell],
+            tuple(rows[has_cell] for rows in observations),
+        )
         return inference.actions
 
     def _noise(self, batch: Infer) -> Noise:
@@ -270,6 +300,10 @@ class Engine:
 
     def apply(self, effects: Sequence[Effect]) -> None:
         """Write to the frames what is known by now; a job of its own where nothing else is due."""
+        self.settle()
+        self._write(effects)
+
+    def _write(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Record():

@@ -22,22 +22,25 @@ class ModelWorker(Protocol):
     def submit(
         self,
         job: Callable[[], T],
-        done: Callable[[T], None],
+        done: Callable[[T], None] | None,
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Run ``job`` after all jobs submitted before it; then ``done`` or ``failed``."""
+        """Run ``job`` after all jobs submitted before it; then ``done`` or ``failed``.
+
+        Without ``done`` nobody is told of its end, which spares the submitter a wake-up.
+        """
 
 
 def _outcome(
-    job: Callable[[], T], done: Callable[[T], None], failed: Callable[[BaseException], None]
-) -> Callback:
-    """Run a job; return what is to be called on the submitter's thread."""
+    job: Callable[[], T], done: Callable[[T], None] | None, failed: Callable[[BaseException], None]
+) -> Callback | None:
+    """Run a job; return what is to be called on the submitter's thread, if anything is."""
     try:
         result = job()
     except BaseException as error:  # the submitter decides what is fatal
         caught = error
         return lambda: failed(caught)
-    return lambda: done(result)
+    return None if done is None else lambda: done(result)
 
 
 class ModelThread:
@@ -49,14 +52,14 @@ class ModelThread:
 
     def __init__(self, deliver: Callable[[Callback], None]) -> None:
         self._deliver = deliver
-        self._jobs: SimpleQueue[Callable[[], Callback] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], Callback | None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="royale-model", daemon=True)
         self._thread.start()
 
     def submit(
         self,
         job: Callable[[], T],
-        done: Callable[[T], None],
+        done: Callable[[T], None] | None,
         failed: Callable[[BaseException], None],
     ) -> None:
         """See `ModelWorker.submit`."""
@@ -74,19 +77,21 @@ class ModelThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._deliver(job())
+            callback = job()
+            if callback is not None:
+                self._deliver(callback)
 
 
 class InlineWorker:
     """A worker without a thread: the owner runs the jobs by calling `run_pending`."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Callable[[], Callback]] = deque()
+        self._jobs: deque[Callable[[], Callback | None]] = deque()
 
     def submit(
         self,
         job: Callable[[], T],
-        done: Callable[[T], None],
+        done: Callable[[T], None] | None,
         failed: Callable[[BaseException], None],
     ) -> None:
         """See `ModelWorker.submit`."""
@@ -96,5 +101,7 @@ class InlineWorker:
         """Run one job and its callback. Returns False if there was none."""
         if not self._jobs:
             return False
-        self._jobs.popleft()()()
+        callback = self._jobs.popleft()()
+        if callback is not None:
+            callback()
         return True
