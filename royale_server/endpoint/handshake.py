@@ -1,8 +1,8 @@
-"""Says in one line why a connection never became a WebSocket.
+"""The library's connection, as far as it is ours: who is there, why it never opened, no messages.
 
 Scanners, browsers and clients of other protocols come by; releases of the library differ in what
-they say about them, from nothing to a traceback. Never says anything of a connection that opened,
-or of one whose token was refused: others do.
+they say about them, from nothing to a traceback, so that is said here, in one line. Never says
+anything of a connection that opened, or of one whose token was refused: others do.
 """
 
 from __future__ import annotations
@@ -10,27 +10,46 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+from collections.abc import Callable
 
 from websockets.asyncio.server import ServerConnection
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request, Response
 
 from royale_client.wire.version import SUBPROTOCOL
 
 logger = logging.getLogger(__name__)
 
+_DATA = (Opcode.CONT, Opcode.TEXT, Opcode.BINARY)
 SPOKEN_OF_ELSEWHERE = (http.HTTPStatus.SWITCHING_PROTOCOLS, http.HTTPStatus.UNAUTHORIZED)
 
 
 class ObservedConnection(ServerConnection):
-    """A connection whose failed handshake is worth a line."""
+    """A connection whose failed handshake is worth a line, and whose messages `Intake` takes."""
 
-    _address = "an unknown address"
+    address = "an unknown address"
+    """Where the peer is, for messages."""
+    on_text: Callable[[], None] | None = None
+    """Called for the first text frame."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take note of the peer while it is there."""
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         if peer:
-            self._address = f"{peer[0]}:{peer[1]}"
+            self.address = f"{peer[0]}:{peer[1]}"
+
+    def process_event(self, event: Request | Response | Frame) -> None:
+        """Keep data frames from the library's queue, which nobody reads.
+
+        Those that come this way are no part of a message: text, what precedes a violation of the
+        protocol, or what was sent before the handshake was over.
+        """
+        if not isinstance(event, Frame) or event.opcode not in _DATA:
+            super().process_event(event)
+        elif event.opcode is Opcode.TEXT and self.on_text is not None:
+            tell, self.on_text = self.on_text, None
+            tell()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Say how the handshake failed, if it did."""
@@ -45,7 +64,7 @@ class ObservedConnection(ServerConnection):
             reason = str(failure) if failure is not None else "it said nothing in time"
         logger.warning(
             "a connection from %s was closed: %s; a client speaks WebSocket with subprotocol %s",
-            self._address,
+            self.address,
             reason,
             SUBPROTOCOL,
         )

@@ -11,19 +11,22 @@ import asyncio
 import hmac
 import http
 import logging
-from collections import deque
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import websockets
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 
 from royale_client.wire.grammar import CLOSE_CODES
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
 from royale_server.endpoint.handshake import ObservedConnection
 from royale_server.endpoint.hub import Hub
+from royale_server.endpoint.intake import Intake
 
 logger = logging.getLogger(__name__)
 
@@ -37,53 +40,46 @@ MAX_QUEUED_BYTES = 64 * 2**20
 
 
 class SocketConnection:
-    """A connection whose sends never block: messages queue here and one task drains them."""
+    """A connection whose sends never block: what the system does not take waits in the transport.
 
-    def __init__(self, socket: ServerConnection) -> None:
+    Args:
+        socket: The library's connection, open.
+        patience_s: How long a client may take to read its last words.
+    """
+
+    def __init__(self, socket: ObservedConnection, patience_s: float) -> None:
         self._socket = socket
-        self._queue: deque[bytes] = deque()
-        self._queued_bytes = 0
-        self._wake = asyncio.Event()
-        self._close_reason: str | None = None
-        host, port = socket.remote_address[:2] if socket.remote_address else ("local", 0)
-        self._address = f"{host}:{port}"
+        self._patience_s = patience_s
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> str:
         """Host and port of the client."""
-        return self._address
+        return self._socket.address
 
     def send(self, data: bytes) -> None:
-        """Queue one message; a client that reads nothing is cut off at `MAX_QUEUED_BYTES`."""
-        self._queue.append(data)
-        self._queued_bytes += len(data)
-        if self._queued_bytes > MAX_QUEUED_BYTES:
-            logger.warning("client at %s reads nothing: cut off", self._address)
-            self._queue.clear()
-            self._socket.transport.abort()
-        self._wake.set()
+        """Send one message; a client that reads nothing is cut off at `MAX_QUEUED_BYTES`."""
+        socket = self._socket
+        transport = socket.transport
+        if socket.protocol.state is not State.OPEN or transport.is_closing():
+            return  # the reading side reports it
+        socket.protocol.send_binary(data)
+        socket.send_data()
+        if transport.get_write_buffer_size() > MAX_QUEUED_BYTES:
+            logger.warning("client at %s reads nothing: cut off", self.address)
+            transport.abort()
 
     def close(self, reason: str) -> None:
-        """Close once the queue is sent."""
-        self._close_reason = reason
-        self._wake.set()
+        """Close once everything is sent."""
+        self._closing = asyncio.create_task(self._close(CLOSE_CODES[reason], reason))
 
-    async def drain(self) -> None:
-        """Send what is queued until closed. Ends quietly when the connection does."""
+    async def _close(self, code: int, reason: str) -> None:
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._queue:
-                    data = self._queue.popleft()
-                    await self._socket.send(data)
-                    self._queued_bytes -= len(data)
-                if self._close_reason is not None:
-                    code = CLOSE_CODES[self._close_reason]
-                    await self._socket.close(code, self._close_reason)
-                    return
-        except websockets.ConnectionClosed:
-            return  # the reading side reports it
+            async with asyncio.timeout(self._patience_s):
+                await self._socket.drain()
+                await self._socket.close(code, reason)
+        except OSError:  # it took too long, or is gone already
+            self._socket.transport.abort()
 
 
 class WebSocketServer:
@@ -113,6 +109,8 @@ class WebSocketServer:
         self._max_connections = max_sessions + GREETING_CONNECTIONS
         self._ping_timeout_s = max(PING_INTERVAL_S, ping_timeout_s)
         self._server: Server | None = None
+        self._sockets: set[ObservedConnection] = set()
+        self._has_failed = False
 
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen.
@@ -133,7 +131,6 @@ class WebSocketServer:
             subprotocols=[websockets.Subprotocol(SUBPROTOCOL)],
             compression=None,
             max_size=self._limits.max_message_bytes,
-            max_queue=4,
             ping_interval=PING_INTERVAL_S,
             ping_timeout=self._ping_timeout_s,
             open_timeout=HANDSHAKE_TIMEOUT_S,
@@ -149,14 +146,13 @@ class WebSocketServer:
         if self._server is None:
             return
         self._server.close(close_connections=False)
-        connections = list(self._server.connections)
-        closing = [asyncio.create_task(connection.wait_closed()) for connection in connections]
+        closing = {asyncio.create_task(socket.wait_closed()): socket for socket in self._sockets}
         if closing:
             await asyncio.wait(closing, timeout=CLOSE_TIMEOUT_S)
-        for task, connection in zip(closing, connections, strict=True):
+        for task, socket in closing.items():
             if not task.done():
                 task.cancel()
-                connection.transport.abort()  # stuck or stopped: it will not be waited for
+                socket.transport.abort()  # stuck or stopped: it will not be waited for
 
     def _check_token(self, connection: ServerConnection, request: Request) -> Response | None:
         if self._token is None:
@@ -164,34 +160,42 @@ class WebSocketServer:
         given = request.headers.get("Authorization", "")
         if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             return None
-        host, port = connection.remote_address[:2]
-        logger.warning("client at %s:%s: token missing or wrong", host, port)
+        assert isinstance(connection, ObservedConnection)
+        logger.warning("client at %s: token missing or wrong", connection.address)
         text = "This server wants a token: set ROYALE_TOKEN or --token-file on the client.\n"
         return connection.respond(http.HTTPStatus.UNAUTHORIZED, text)
 
     async def _handle(self, socket: ServerConnection) -> None:
+        assert isinstance(socket, ObservedConnection)
         if self._hub.num_connections >= self._max_connections:
             await socket.close(CloseCode.TRY_AGAIN_LATER, "too many connections")
             return
-        connection = SocketConnection(socket)
-        peer = self._hub.opened(connection)
-        draining = asyncio.create_task(connection.drain())
+        peer = self._hub.opened(SocketConnection(socket, self._ping_timeout_s))
+        socket.on_text = partial(self._tell, self._hub.refuse_text, peer)
+        take = partial(self._tell, self._hub.received, peer)
+        Intake(socket, self._limits.max_message_bytes, take).install()
+        self._sockets.add(socket)
         why = "connection closed"
         try:
-            async for data in socket:
-                if isinstance(data, str):
-                    self._hub.refuse_text(peer)
-                else:
-                    self._hub.received(peer, data)
+            await socket.recv()  # until the connection is lost: its messages do not come this way
         except websockets.ConnectionClosedError as error:
             why = f"connection lost: {error}"
-        except Exception as error:  # frame accounting: the run must not go on half-dead
-            self._hub.fail(error)
+        except websockets.ConnectionClosedOK:
+            pass
         finally:
-            if peer.is_closed:  # by the hub: its last words are still to be sent
-                await draining
-            self._hub.closed(peer, why)
-            draining.cancel()
+            self._sockets.discard(socket)
+            socket.on_text = None  # it refers back here
+            self._tell(self._hub.closed, peer, why)
+
+    def _tell(self, event: Callable[..., None], *arguments: object) -> None:
+        """Tell the hub of an event, unless it has failed: the run must not go on half-dead."""
+        if self._has_failed:
+            return
+        try:
+            event(*arguments)
+        except Exception as error:  # frame accounting
+            self._has_failed = True
+            self._hub.fail(error)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

@@ -1,0 +1,401 @@
+"""The edge of the server over real sockets, on either event loop, with a hub that only records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import socket
+
+import pytest
+import websockets
+from websockets.asyncio.client import connect
+from websockets.frames import Frame, Opcode
+
+from royale_client.wire.grammar import CLOSE_CODES
+from royale_client.wire.limits import Limits
+from royale_client.wire.version import SUBPROTOCOL
+from royale_server.endpoint import websocket_server
+from royale_server.endpoint.websocket_server import WebSocketServer
+
+LIMITS = Limits(max_message_bytes=2**20)
+PATIENCE_S = 10.0
+LONG = bytes(range(256)) * 3000  # three quarters of the limit: several frames and reads
+
+
+class Peer:
+    def __init__(self, connection):
+        self.connection = connection
+        self.is_closed = False
+
+    def close(self, reason):
+        self.is_closed = True
+        self.connection.close(reason)
+
+
+class RecordingHub:
+    """Takes down what it is told; a test says what it does with a message."""
+
+    def __init__(self):
+        self.peers = []
+        self.messages = []
+        self.texts = 0
+        self.ends = []
+        self.errors = []
+        self.may_fail = False
+        self.is_busy = False
+        self.on_message = lambda peer, data: None
+        self.changed = asyncio.Event()
+
+    @property
+    def num_connections(self):
+        return len(self.peers) - len(self.ends)
+
+    def opened(self, connection):
+        self.peers.append(Peer(connection))
+        return self.peers[-1]
+
+    def received(self, peer, data):
+        assert not self.is_busy, "the hub was called while it was running"
+        self.is_busy = True
+        self.messages.append(data)
+        try:
+            self.on_message(peer, data)
+        finally:
+            self.is_busy = False
+            self.changed.set()
+
+    def refuse_text(self, peer):
+        self.texts += 1
+        peer.close("fault")
+
+    def closed(self, peer, why):
+        assert not self.is_busy
+        self.ends.append(why)
+        self.changed.set()
+
+    def fail(self, error):
+        self.errors.append(error)
+        self.changed.set()
+
+    async def until(self, condition):
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                assert self.may_fail or not self.errors, self.errors
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Edge:
+    """A server that listens, and ways to connect to it."""
+
+    def __init__(self):
+        self.hub = RecordingHub()
+        self.server = WebSocketServer(
+            self.hub, limits=LIMITS, token=None, max_sessions=4, ping_timeout_s=0.0
+        )
+        self.port = 0
+
+    async def start(self):
+        ((_, self.port),) = await self.server.start("127.0.0.1", 0)
+
+    def dial(self, **options):
+        settings = {"subprotocols": [SUBPROTOCOL], "compression": None, "proxy": None} | options
+        return connect(f"ws://127.0.0.1:{self.port}", **settings)
+
+    async def raw(self, first=b""):
+        """A bare connection after its handshake, and what came behind that."""
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(sock, ("127.0.0.1", self.port))
+        request = (
+            f"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {'A' * 22}==\r\nSec-WebSocket-Version: 13\r\n"
+            f"Sec-WebSocket-Protocol: {SUBPROTOCOL}\r\n\r\n"
+        )
+        await loop.sock_sendall(sock, request.encode() + first)
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += await loop.sock_recv(sock, 4096)
+        assert b" 101 " in data
+        return sock, data.partition(b"\r\n\r\n")[2]
+
+
+LOOPS = {"asyncio": asyncio.SelectorEventLoop}
+if importlib.util.find_spec("uvloop"):
+    import uvloop
+
+    LOOPS["uvloop"] = uvloop.new_event_loop
+
+
+@pytest.fixture(autouse=True)
+def quick_closes(monkeypatch):
+    """Nobody here is far away."""
+    monkeypatch.setattr(websocket_server, "CLOSE_TIMEOUT_S", 0.2)
+
+
+@pytest.fixture(params=LOOPS)
+def over(request):
+    """Runs a coroutine function with a listening `Edge`, on each kind of loop."""
+
+    async def body(scenario):
+        edge = Edge()
+        await edge.start()
+        try:
+            await scenario(edge)
+            assert edge.hub.may_fail or not edge.hub.errors, edge.hub.errors
+        finally:
+            await edge.server.stop()
+
+    def run(scenario):
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(body(scenario))
+
+    return run
+
+
+def frame(opcode, data, fin=True):
+    return Frame(opcode, data, fin).serialize(mask=True)
+
+
+async def rest_of(sock):
+    """Everything a bare connection still brings."""
+    data = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := await asyncio.get_running_loop().sock_recv(sock, 65536):
+            data += piece
+    return data
+
+
+def test_message_reaches_the_hub_and_its_answer_the_client_without_a_task(over):
+    async def scenario(edge):
+        tasks = []
+
+        def answer(peer, data):
+            with contextlib.suppress(RuntimeError):
+                tasks.append(asyncio.current_task())
+            peer.connection.send(data[::-1])
+
+        edge.hub.on_message = answer
+        async with edge.dial() as client:
+            for data in (b"", b"abc", LONG):
+                await client.send(data)
+                assert await client.recv() == data[::-1]
+        assert tasks == [None, None, None]
+        await edge.hub.until(lambda: edge.hub.ends)
+        assert edge.hub.ends == ["connection closed"]
+
+    over(scenario)
+
+
+def test_fragmented_messages_arrive_whole_and_pings_between_them_are_answered(over):
+    async def scenario(edge):
+        sock, _ = await edge.raw()
+        with sock:
+            loop = asyncio.get_running_loop()
+            cut = len(LONG) // 2
+            await loop.sock_sendall(
+                sock, frame(Opcode.BINARY, LONG[:cut], fin=False) + frame(Opcode.PING, b"there?")
+            )
+            pong = Frame(Opcode.PONG, b"there?").serialize(mask=False)
+            assert await loop.sock_recv(sock, 100) == pong
+            assert edge.hub.messages == []
+            await loop.sock_sendall(sock, frame(Opcode.CONT, LONG[cut:]) + frame(2, b"next"))
+            await edge.hub.until(lambda: len(edge.hub.messages) == 2)
+            assert edge.hub.messages == [LONG, b"next"]
+
+    over(scenario)
+
+
+def test_text_is_refused_once(over):
+    async def scenario(edge):
+        sock, _ = await edge.raw()
+        with sock:
+            text = frame(Opcode.TEXT, b"hello")
+            late = frame(Opcode.BINARY, b"late")
+            await asyncio.get_running_loop().sock_sendall(sock, text + text + late)
+            await edge.hub.until(lambda: edge.hub.texts)
+            code = CLOSE_CODES["fault"].to_bytes(2, "big")
+            answer = await asyncio.get_running_loop().sock_recv(sock, 100)
+            assert answer == Frame(Opcode.CLOSE, code + b"fault").serialize(mask=False)
+        assert (edge.hub.texts, edge.hub.messages) == (1, [])
+
+    over(scenario)
+
+
+def test_data_that_comes_before_the_end_of_the_handshake_is_no_message(over):
+    async def scenario(edge):
+        early = frame(Opcode.BINARY, b"early") + frame(Opcode.TEXT, b"early")
+        sock, _ = await edge.raw(early)
+        with sock:
+            await asyncio.get_running_loop().sock_sendall(sock, frame(Opcode.BINARY, b"in time"))
+            await edge.hub.until(lambda: edge.hub.messages)
+            assert (edge.hub.messages, edge.hub.texts) == ([b"in time"], 0)
+
+    over(scenario)
+
+
+def test_message_beyond_the_limit_ends_the_connection_with_the_librarys_code(over):
+    async def scenario(edge):
+        async with edge.dial() as client:
+            await client.send(bytes(LIMITS.max_message_bytes))
+            with contextlib.suppress(websockets.ConnectionClosed):
+                await client.send(bytes(LIMITS.max_message_bytes + 1))
+            with pytest.raises(websockets.ConnectionClosedError) as caught:
+                await client.recv()
+        assert caught.value.rcvd.code == 1009
+        await edge.hub.until(lambda: edge.hub.ends)
+        assert "1009" in edge.hub.ends[0]
+        assert len(edge.hub.messages) == 1
+
+    over(scenario)
+
+
+def test_last_words_come_before_the_close_and_nothing_after_it(over):
+    async def scenario(edge):
+        def end(peer, data):
+            peer.connection.send(b"last words")
+            peer.close("stopping")
+
+        edge.hub.on_message = end
+        async with edge.dial() as client:
+            await client.send(b"x")
+            assert await client.recv() == b"last words"
+            with pytest.raises(websockets.ConnectionClosed) as caught:
+                await client.recv()
+        assert caught.value.rcvd.code == CLOSE_CODES["stopping"]
+        assert caught.value.rcvd.reason == "stopping"
+        await edge.hub.until(lambda: edge.hub.ends)
+        edge.hub.peers[0].connection.send(b"to nobody")
+
+    over(scenario)
+
+
+def test_slow_client_gets_all_it_was_sent_before_the_close(over):
+    async def scenario(edge):
+        backlog = bytes(8 * 2**20)
+
+        def end(peer, data):
+            peer.connection.send(backlog)
+            peer.close("stopping")
+
+        edge.hub.on_message = end
+        sock, _ = await edge.raw()
+        with sock:
+            await asyncio.get_running_loop().sock_sendall(sock, frame(Opcode.BINARY, b"x"))
+            await edge.hub.until(lambda: edge.hub.messages)
+            await asyncio.sleep(3 * websocket_server.CLOSE_TIMEOUT_S)
+            received = await rest_of(sock)
+        code = CLOSE_CODES["stopping"].to_bytes(2, "big")
+        farewell = Frame(Opcode.CLOSE, code + b"stopping").serialize(mask=False)
+        assert len(received) == 10 + len(backlog) + len(farewell)  # 10: head of a long frame
+        assert received.endswith(farewell)
+
+    over(scenario)
+
+
+def test_client_that_reads_nothing_is_cut_off_at_the_bound(over, monkeypatch, caplog):
+    monkeypatch.setattr(websocket_server, "MAX_QUEUED_BYTES", 2**20)
+
+    async def scenario(edge):
+        sent = []
+
+        def flood(peer, data):
+            for _ in range(64):
+                peer.connection.send(bytes(2**18))
+                sent.append(peer.connection._socket.transport.get_write_buffer_size())
+
+        edge.hub.on_message = flood
+        sock, _ = await edge.raw()
+        with sock:
+            await asyncio.get_running_loop().sock_sendall(sock, frame(Opcode.BINARY, b"x"))
+            await edge.hub.until(lambda: edge.hub.ends)
+        assert max(sent) < 2**20 + 2**18 + 100
+        assert edge.hub.ends[0].startswith("connection lost")
+
+    with caplog.at_level(logging.WARNING):
+        over(scenario)
+    assert sum("reads nothing: cut off" in message for message in caplog.messages) == 1
+
+
+def test_hub_that_fails_is_told_so_once_and_hears_no_more(over):
+    async def scenario(edge):
+        def fail(peer, data):
+            raise ArithmeticError(data)
+
+        edge.hub.on_message = fail
+        edge.hub.may_fail = True
+        async with edge.dial() as client, edge.dial() as other:
+            await client.send(b"1")
+            await edge.hub.until(lambda: edge.hub.errors)
+            await client.send(b"2")
+            await other.send(b"3")
+            await (await client.ping())
+            await (await other.ping())
+        assert edge.hub.messages == [b"1"]
+        assert [str(error) for error in edge.hub.errors] == ["b'1'"]
+
+    over(scenario)
+
+
+def test_vanished_client_is_reported_as_lost(over):
+    async def scenario(edge):
+        sock, _ = await edge.raw()
+        await asyncio.get_running_loop().sock_sendall(sock, frame(Opcode.BINARY, b"x")[:3])
+        sock.close()
+        await edge.hub.until(lambda: edge.hub.ends)
+        assert edge.hub.ends == ["connection lost: no close frame received or sent"]
+        assert edge.hub.messages == []
+
+    over(scenario)
+
+
+def test_client_that_answers_no_ping_is_given_up_and_one_that_does_is_kept(over, monkeypatch):
+    monkeypatch.setattr(websocket_server, "PING_INTERVAL_S", 0.2)
+
+    async def scenario(edge):
+        async with edge.dial(ping_interval=None) as awake:
+            sock, _ = await edge.raw()
+            with sock:
+                await edge.hub.until(lambda: edge.hub.ends)
+            await awake.send(b"here")
+            await edge.hub.until(lambda: edge.hub.messages)
+            assert len(edge.hub.ends) == 1
+            assert "ping timeout" in edge.hub.ends[0]
+
+    over(scenario)
+
+
+def test_server_that_stops_waits_for_those_it_told_and_cuts_the_others(over, monkeypatch):
+    monkeypatch.setattr(websocket_server, "CLOSE_TIMEOUT_S", 1.0)
+
+    async def scenario(edge):
+        async with edge.dial() as client:
+            sock, _ = await edge.raw()
+            with sock:
+                await edge.hub.until(lambda: len(edge.hub.peers) == 2)
+                for peer in edge.hub.peers:
+                    peer.connection.send(b"stop")
+                    peer.close("stopping")
+                reading = asyncio.create_task(client.recv())
+                await edge.server.stop()
+                assert await reading == b"stop"
+                await edge.hub.until(lambda: len(edge.hub.ends) == 2)
+                assert (await rest_of(sock))[2:6] == b"stop"
+
+    over(scenario)
+
+
+def test_one_connection_too_many_is_told_to_come_back(over):
+    async def scenario(edge):
+        edge.server._max_connections = 1
+        async with edge.dial(), edge.dial() as second:
+            with pytest.raises(websockets.ConnectionClosed) as caught:
+                await second.recv()
+        assert caught.value.rcvd.code == 1013
+        assert len(edge.hub.peers) == 1
+
+    over(scenario)
