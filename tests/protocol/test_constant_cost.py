@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from royale_client.wire.messages import Hello
-from royale_client.wire.spaces import DictSpec, DiscreteSpec, MultiDiscreteSpec
+from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, MultiDiscreteSpec
 from tests.protocol.joined import Joined, ready
 from tests.wire.builders import VECTOR, make_hello, rows_of
 
@@ -96,6 +97,26 @@ def test_a_familiar_turn_costs_the_same_few_calls_at_eight_rows_and_at_many(rows
     assert costs == familiar_turn_costs(8)
     for part, counts in costs.items():
         assert counts["call"] < 24, (part, counts)
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_images_are_copied_once_by_the_sender_and_never_by_the_receiver(turns: int) -> None:
+    camera = BoxSpec(0, 255, (84, 84, 4), "uint8")
+    joined = ready(make_hello(groups=(16,), observation_space=camera))
+    for _ in range(turns):
+        joined.turn()
+    content = joined.content()
+    tracemalloc.start()
+    data = joined.client.step(0, **content)
+    sent = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    joined.server.receive(data)
+    received = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    assert len(data) > 16 * 84 * 84 * 4
+    assert sent < len(data) + 65_536
+    assert received < 65_536
 
 
 @pytest.mark.parametrize("rows", [64, 256])

@@ -157,6 +157,34 @@ def test_steps_of_several_kinds_and_groups_are_told_apart() -> None:
     names = ["plain", "second group", "one row ended", "ended without a record", "two rows ask"]
     known = Known(*names)
     assert all(known.agrees(encode_message(step_of(name))) for name in names)
+    assert all(writes(known, step_of(name)) for name in names)
+
+
+def test_groups_of_one_size_are_told_apart() -> None:
+    twins = make_hello(groups=(3, 3))
+    contract = StepContract(twins, LIMITS)
+    forms = StepForms(contract, LIMITS)
+    steps = [make_step(twins, request=9, group=group) for group in (0, 1)]
+    for step in steps * 2:
+        data = encode_message(step)
+        forms.learn(parse(data, LIMITS), step, 3)
+        forms.learn_written(data, step, 3)
+    for step in steps:
+        data = encode_message(step)
+        assert forms.write(step) == (data, 3)
+        found = forms.read(data)
+        assert found is not None
+        assert found[0].group == step.group
+
+
+@pytest.mark.parametrize("time_s", [0, 1, 2**33])
+def test_a_step_with_its_time_in_another_form_is_no_form(time_s: int) -> None:
+    contract = StepContract(PLAIN, LIMITS)
+    forms = StepForms(contract, LIMITS)
+    step = step_of("plain", env_time_s=time_s)
+    for _ in range(3):
+        forms.learn(parse(encode_message(step), LIMITS), step, 3)
+    assert len(forms) == 0
 
 
 def test_numbers_in_unusual_but_legal_forms_are_read_alike() -> None:
@@ -556,6 +584,52 @@ def test_an_answer_of_a_known_form_for_another_number_of_rows_is_refused_by_name
     with pytest.raises(ProtocolError, match=r"expected int64 of shape \(2,\)"):
         joined.server.action(0, 5, 0, rows_of(PLAIN.action_space, 3))
     joined.server.action(0, 5, 0, rows_of(PLAIN.action_space, 2))
+
+
+def test_turns_in_which_other_numbers_of_rows_ask_follow_each_other() -> None:
+    joined = ready(PLAIN)
+    joined.turn()
+    fewer = {"asks": ~LAST, "observations": rows_of(VECTOR, 2)}
+    for _ in range(4):
+        assert joined.turn().asking == 3
+        assert joined.step(**fewer).asking == 2
+        joined.answer(actions=rows_of(PLAIN.action_space, 2))
+    joined.step(**fewer)
+    with pytest.raises(ProtocolError, match=r"expected int64 of shape \(2,\)"):
+        joined.server.action(0, 10, 0, rows_of(PLAIN.action_space, 3))
+    wrong = Action(group=0, request=10, policy_version=0, actions=rows_of(PLAIN.action_space, 3))
+    with pytest.raises(ProtocolError, match=r"expected int64 of shape \(2,\)"):
+        joined.client.receive(encode_message(wrong))
+
+
+def test_a_familiar_answer_is_neither_sent_nor_taken_after_a_stop() -> None:
+    joined = warm()
+    joined.step(0)
+    answer = joined.server.action(0, 5, 0, rows_of(PLAIN.action_space, 3))
+    joined.step(1)
+    joined.client.receive(joined.server.stop("stopping"))
+    with pytest.raises(ProtocolError, match="action is not allowed now"):
+        joined.server.action(1, 5, 0, rows_of(PLAIN.action_space, 2))
+    with pytest.raises(ProtocolError, match="action is not allowed now"):
+        joined.client.receive(answer)
+
+
+def test_a_familiar_answer_is_sent_once_and_to_its_request_only() -> None:
+    joined = warm()
+    actions = rows_of(PLAIN.action_space, 3)
+    for request in (4, 5, 6):
+        with pytest.raises(ProtocolError, match="not open"):
+            joined.server.action(0, request, 0, actions)
+    joined.step(0)
+    for group, request in ((0, 4), (0, 6), (1, 5)):
+        with pytest.raises(ProtocolError, match="not open"):
+            joined.server.action(group, request, 0, actions)
+    joined.server.action(0, 5, 0, actions)
+    with pytest.raises(ProtocolError, match="not open"):
+        joined.server.action(0, 5, 0, actions)
+    for group in (-1, 2):
+        with pytest.raises(ProtocolError, match="no such group"):
+            joined.server.action(group, 5, 0, actions)
 
 
 def test_a_familiar_step_is_not_taken_when_no_step_may_come() -> None:
