@@ -54,8 +54,9 @@ class Updater:
     """Gradient steps skipped running, over learn steps."""
 
     def __init__(self, config: PPOConfig, policy: TrainablePolicy) -> None:
+        self._parameters = list(policy.parameters())  # finding them costs as much as clipping them
         self.optimizer = torch.optim.Adam(
-            policy.parameters(), lr=config.learning_rate, eps=config.adam_eps, fused=True
+            self._parameters, lr=config.learning_rate, eps=config.adam_eps, fused=True
         )
         self.nonfinite_streak = 0
         self._config = config
@@ -164,7 +165,7 @@ class Updater:
         if plan.is_actor_frozen:
             for parameter in self._policy.actor_parameters():
                 parameter.grad = None
-        norm = torch.nn.utils.clip_grad_norm_(self._policy.parameters(), self._config.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.max_grad_norm)
         if math.isfinite(float(norm)):
             self.optimizer.step()
             self.nonfinite_streak = 0
