@@ -83,7 +83,7 @@ def secure(sock: socket.socket, host: str, deadline: float) -> ssl.SSLSocket:
 
 def shake_hands(
     protocol: ClientProtocol, sock: socket.socket, token: str | None, deadline: float
-) -> None:
+) -> bytes:
     """Upgrade the connection to a WebSocket.
 
     Args:
@@ -91,6 +91,9 @@ def shake_hands(
         sock: The connected socket; its time-out is changed.
         token: Sent as a bearer token; None sends none.
         deadline: Monotonic time by which the server must have answered in full.
+
+    Returns:
+        What came behind the answer; the protocol has not seen it.
 
     Raises:
         WebSocketException: Of the library, if the answer is not the one to a handshake.
@@ -103,15 +106,35 @@ def shake_hands(
     for piece in protocol.data_to_send():
         sock.settimeout(_left_s(deadline))
         sock.sendall(piece)
-    while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
+    head = b""
+    while protocol.handshake_exc is None:
         sock.settimeout(_left_s(deadline))  # anew, since an answer may come drop by drop
         data = sock.recv(_READ_BYTES)
-        if data:
-            protocol.receive_data(data)
-        else:
+        if not data:
             protocol.receive_eof()
-    if protocol.handshake_exc is not None:
-        raise protocol.handshake_exc
+            continue
+        head, rest = _cut_behind_head(head, data)
+        protocol.receive_data(data[: len(data) - len(rest)])
+        if protocol.state is State.OPEN:
+            return rest
+        if rest:
+            protocol.receive_data(rest)  # of the text that goes with a refusal
+    raise protocol.handshake_exc
+
+
+def _cut_behind_head(before: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """Find the blank line that ends the head of an answer.
+
+    Args:
+        before: The last three bytes that came before.
+        data: What has come.
+
+    Returns:
+        The last three bytes for the next time, and what follows the head.
+    """
+    both = before + data
+    end = both.find(b"\r\n\r\n")
+    return both[-3:], b"" if end < 0 else both[end + 4 :]
 
 
 def _left_s(deadline: float) -> float:

@@ -20,13 +20,14 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE, SelectSelector
 from urllib.parse import urlsplit
 
 import websockets.exceptions as ws_errors
 from websockets.client import ClientProtocol
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
@@ -40,19 +41,16 @@ from royale_client.dialling import (
     secure,
     shake_hands,
 )
+from royale_client.frame_writer import FrameWriter
 from royale_client.transport import ConnectionLostError, ServerAddress, Transport
+from royale_client.wire.frames import FrameReader
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES = 256 * 1024
 _MOST_READS = 1024
 """In a row, without giving somebody else a turn; more than a kernel holds."""
-_FRAME_BYTES = 256 * 1024
-"""Longer messages are sent in frames of this size: a ping is answered between two frames."""
-_MOST_FRAMES = 1024
-"""Of one message; libraries refuse messages of very many frames."""
 _BYTES_PER_MESSAGE = 64
 """What a waiting message costs beside its bytes; even empty ones are not free."""
 _KEEP_EVERY_S = 0.1
@@ -95,7 +93,7 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
             max_size=limits.max_message_bytes,
             logger=_quiet_logger(),
         )
-        shake_hands(protocol, sock, address.token, deadline)
+        early = shake_hands(protocol, sock, address.token, deadline)
     except (ws_errors.WebSocketException, OSError, EOFError, ValueError) as error:
         sock.close()
         raise handshake_error(address.url, peer, error) from error
@@ -103,7 +101,7 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
         sock.close()
         raise foreign_server(address.url, f"it did not agree to the subprotocol {SUBPROTOCOL}")
     logger.info("connected to %s at %s", address.url, peer)
-    return WebSocketTransport(sock, protocol, 2 * limits.max_message_bytes)
+    return WebSocketTransport(sock, protocol, limits.max_message_bytes, early)
 
 
 class WebSocketTransport:
@@ -113,13 +111,19 @@ class WebSocketTransport:
 
     Args:
         sock: The connected socket, plain or TLS; it belongs to the transport from now on.
-        protocol: The library's protocol, open.
-        max_queued_bytes: Once so many bytes of messages wait to be received, nothing more is read,
-            and pings are not answered, until they are. One message and one read may exceed it.
+        protocol: The library's protocol, open; reads and writes all that is no message.
+        max_message_bytes: Longest message. Once twice as many bytes of messages wait to be
+            received, nothing more is read, and pings are not answered, until they are. One message
+            and one read may exceed that.
+        early: What came behind the handshake.
     """
 
     def __init__(
-        self, sock: socket.socket, protocol: ClientProtocol, max_queued_bytes: int
+        self,
+        sock: socket.socket,
+        protocol: ClientProtocol,
+        max_message_bytes: int,
+        early: bytes = b"",
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
@@ -129,14 +133,21 @@ class WebSocketTransport:
             for wanted in (EVENT_READ, EVENT_WRITE, EVENT_READ | EVENT_WRITE)
         }
         self._protocol = protocol
-        self._max_queued_bytes = max_queued_bytes
+        self._reader = FrameReader(
+            max_message_bytes,
+            take_message=self._take_message,
+            take_other=self._take_other,
+            refuse=partial(protocol.fail, CloseCode.MESSAGE_TOO_BIG),
+            unmask=None,
+        )
+        self._has_others = False  # frames that are no messages, which may want an answer
+        self._max_queued_bytes = 2 * max_message_bytes
         self._turn = threading.Lock()  # whoever holds it uses socket, protocol and all below
         self._messages: deque[bytes] = deque()
         self._queued_bytes = 0
-        self._partial: bytearray | None = None  # a message that comes in several frames
         self._unsent: memoryview | None = None  # rest of the frame that is on its way
         self._urgent: deque[bytes] = deque()  # pings, pongs, close: sent before the next frame
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing = FrameWriter()
         # TLS may have to write in order to read, and the other way round.
         self._to_read, self._to_write = EVENT_READ, EVENT_WRITE
         self._stuck_since: float | None = None
@@ -145,7 +156,7 @@ class WebSocketTransport:
         self._failure: OSError | None = None
         self._is_closed = threading.Event()
         with self._turn:
-            self._digest()  # what came together with the end of the handshake
+            self._take_early(early)
         keeper = threading.Thread(target=self._keep, name="royale-keeper", daemon=True)
         keeper.start()
 
@@ -153,7 +164,7 @@ class WebSocketTransport:
         """Send one binary message; see `Transport.send`."""
         with self._turn:
             self._raise_if_lost()
-            self._outgoing.extend(self._frames(data))
+            self._outgoing.add(data)
             self._push()
             while self._is_sending():
                 if not self._move(_SLICE_S):
@@ -223,7 +234,7 @@ class WebSocketTransport:
     def _read(self) -> bool:
         """Take in one read without waiting, and answer what wants an answer; whether it brought."""
         try:
-            data = self._sock.recv(_READ_BYTES)
+            count = self._sock.recv_into(self._reader.get_buffer())
         except (BlockingIOError, ssl.SSLWantReadError):
             self._to_read = EVENT_READ
             return False
@@ -235,12 +246,22 @@ class WebSocketTransport:
             return False
         self._to_read = EVENT_READ
         self._is_heard()
-        if data:
-            self._protocol.receive_data(data)
+        if count:
+            self._reader.buffer_updated(count)
         else:
             self._protocol.receive_eof()
+        if self._has_others or not count:
+            self._has_others = False
+            self._digest()
+        return count > 0
+
+    def _take_early(self, early: bytes) -> None:
+        while early:
+            room = self._reader.get_buffer()
+            piece, early = early[: len(room)], early[len(room) :]
+            room[: len(piece)] = piece
+            self._reader.buffer_updated(len(piece))
         self._digest()
-        return bool(data)
 
     def _read_all(self) -> None:
         """Take in what has arrived, as far as there is room for it."""
@@ -294,44 +315,21 @@ class WebSocketTransport:
             if self._urgent:
                 self._unsent = memoryview(self._urgent.popleft())
             elif self._outgoing:
-                self._unsent = memoryview(self._outgoing.popleft())
+                self._unsent = self._outgoing.next_frame()
         return self._unsent
 
     def _is_sending(self) -> bool:
-        return self._unsent is not None or bool(self._urgent or self._outgoing)
+        return self._unsent is not None or bool(self._urgent) or bool(self._outgoing)
 
-    def _frames(self, data: bytes) -> list[bytes]:
-        """Write one message as frames."""
-        if len(data) <= _FRAME_BYTES:
-            self._protocol.send_binary(data)
-            return self._protocol.data_to_send()
-        parts = list(_cut(data))
-        self._protocol.send_binary(parts[0], fin=False)
-        for part in parts[1:-1]:
-            self._protocol.send_continuation(part, fin=False)
-        self._protocol.send_continuation(parts[-1], fin=True)
-        return self._protocol.data_to_send()
+    def _take_other(self, data: bytes) -> None:
+        self._protocol.receive_data(data)
+        self._has_others = True
 
     def _take_events(self) -> None:
+        """Look at what the protocol made of frames that are no messages; most it has answered."""
         for event in self._protocol.events_received():
-            if not isinstance(event, Frame) or event.opcode in (Opcode.PING, Opcode.PONG):
-                continue
-            if event.opcode is Opcode.TEXT:
-                self._protocol.fail(1003, "text")
-            elif event.opcode in (Opcode.BINARY, Opcode.CONT):
-                self._take_part(event)
-
-    def _take_part(self, frame: Frame) -> None:
-        """Take one frame; a message may come in several."""
-        if frame.fin and self._partial is None:
-            self._take_message(bytes(frame.data))
-            return
-        if self._partial is None:
-            self._partial = bytearray()
-        self._partial += frame.data
-        if frame.fin:
-            self._take_message(bytes(self._partial))
-            self._partial = None
+            if isinstance(event, Frame) and event.opcode is Opcode.TEXT:
+                self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "text")
 
     def _take_message(self, data: bytes) -> None:
         self._messages.append(data)
@@ -432,14 +430,6 @@ def _waiting(sock: socket.socket, wanted: int) -> Callable[[float], bool]:
     reads, writes = wanted & EVENT_READ, wanted & EVENT_WRITE
     poll.register(sock, (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0))
     return lambda timeout_s: bool(poll.poll(math.ceil(timeout_s * 1000.0)))
-
-
-def _cut(data: bytes) -> Iterator[memoryview]:
-    """Yield a message in parts, each for one frame."""
-    whole = memoryview(data)
-    step = max(_FRAME_BYTES, -(-len(data) // _MOST_FRAMES))
-    for start in range(0, len(data), step):
-        yield whole[start : start + step]
 
 
 def _quiet_logger() -> logging.Logger:

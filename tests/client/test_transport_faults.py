@@ -17,6 +17,7 @@ from royale_client import websocket_transport
 from royale_client.dialling import dial
 from royale_client.transport import ConnectionLostError, ServerAddress, ServerUnreachableError
 from royale_client.websocket_transport import connect
+from royale_client.wire import frames
 from royale_client.wire.limits import Limits
 
 LONG_MESSAGE = bytes(16 * 1024 * 1024)  # more than the kernel takes in on behalf of a peer
@@ -214,6 +215,37 @@ def test_server_that_is_silent_about_tls_does_not_outlast_the_time_limit():
         assert time.monotonic() - started_s < 2.0
 
 
+@pytest.mark.parametrize("cut", [1, 5, 1000])
+def test_what_comes_together_with_the_answer_to_the_handshake_is_received(cut):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"ws://127.0.0.1:{listener.getsockname()[1]}"
+
+        def greet():
+            sock, _ = listener.accept()
+            protocol = ServerProtocol(subprotocols=["royale.v1"])
+            protocol.receive_data(sock.recv(65536))
+            (request,) = protocol.events_received()
+            protocol.send_response(protocol.accept(request))
+            protocol.send_binary(b"early")
+            protocol.send_ping(b"there?")
+            protocol.send_binary(bytes(100_000))
+            answer = b"".join(protocol.data_to_send())
+            end = answer.index(b"\r\n\r\n") + 4
+            sock.sendall(answer[: end + cut])
+            time.sleep(0.05)  # what follows is no longer read together with it
+            sock.sendall(answer[end + cut :])
+            protocol.receive_data(sock.recv(65536))
+            sock.close()
+            return protocol.events_received()
+
+        greeting = Work(greet)
+        transport = connect(ServerAddress(url=url), Limits(), timeout_s=5.0)
+        assert transport.receive(5.0) == b"early"
+        assert transport.receive(5.0) == bytes(100_000)
+        assert greeting.result() == [Frame(Opcode.PONG, b"there?")]
+        transport.close(1000, "")
+
+
 # --- last words ---------------------------------------------------------------------------
 
 
@@ -243,7 +275,7 @@ def test_failed_send_after_no_close_is_a_vanished_connection(join):
 
 
 def test_looking_once_finds_a_message_that_takes_several_reads(join, monkeypatch):
-    monkeypatch.setattr(websocket_transport, "_READ_BYTES", 10)
+    monkeypatch.setattr(frames, "FIRST_BYTES", 10)
     transport, peer = join()
     peer.send(bytes(100), b"next")
 
@@ -345,7 +377,7 @@ def interrupt(*_):
 @pytest.mark.parametrize("error", [ssl.SSLWantWriteError, ssl.SSLWantReadError])
 def test_read_that_wants_something_first_is_no_broken_connection(join, error):
     transport, peer = join()
-    transport._sock = Sabotaged(transport._sock, "recv", error())
+    transport._sock = Sabotaged(transport._sock, "recv_into", error())
     peer.send(b"message")
 
     assert transport.receive(5.0) == b"message"
@@ -397,7 +429,7 @@ def test_long_messages_pass_over_tls_both_ways(join, tls):
 
 def test_bytes_that_are_decrypted_already_are_not_waited_for(join, tls, monkeypatch):
     # One record holds the message; after the first read the rest of it is no longer in the kernel.
-    monkeypatch.setattr(websocket_transport, "_READ_BYTES", 10)
+    monkeypatch.setattr(frames, "FIRST_BYTES", 10)
     transport, peer = join(context=tls, scheme="wss")
     peer.send(bytes(100))
 
@@ -420,7 +452,7 @@ def test_last_words_over_tls_are_received_after_a_failed_send(join, tls):
 
 
 def test_keeper_stops_reading_when_enough_messages_wait(join, monkeypatch):
-    monkeypatch.setattr(websocket_transport, "_READ_BYTES", 1000)
+    monkeypatch.setattr(frames, "FIRST_BYTES", 1000)
     transport, peer = join(limits=Limits(max_message_bytes=1000))
     messages = [number.to_bytes(2, "big") * 250 for number in range(100)]
     peer.send(*messages)
