@@ -36,8 +36,8 @@ class Span:
     """Slots that are numbered together, and what the ledger knows of all of them alike.
 
     The usual state of a group: what is kept here costs the same for one slot and for a thousand.
-    It stands for what the ledger's arrays would say of these slots; the ledger writes it out to
-    them (`FrameLedger.settle`) before anything looks at the slots one by one.
+    It stands for what the ledger's columns would say of these slots; `Spans` writes it out to
+    them (`Spans.settle`) before anything looks at the slots one by one.
     """
 
     start: int
@@ -51,13 +51,13 @@ class Span:
     version: int = 0
     """Policy version of the cells of ``block``."""
     tails: int | None = None
-    """First of the consecutive cells that hold each slot's last stored frame; None: see arrays."""
+    """First of the consecutive cells that hold each slot's last stored frame; None: see `Slots`."""
     no_tails: BoolArray | None = None
     """Which slots have no such frame nevertheless, since their episode ended, ``(n,)``."""
     frames: int = 0
-    """Stored frames of each slot's running episode, beside those in the arrays."""
+    """Stored frames of each slot's running episode, beside those in `Slots`."""
     ordinals: IntArray | None = None
-    """Number of each slot's next frame, ``(n,)``; None: see arrays."""
+    """Number of each slot's next frame, ``(n,)``; None: see `Slots`."""
 
     def __post_init__(self) -> None:
         self.size = self.stop - self.start

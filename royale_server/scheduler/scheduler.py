@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from royale_server.scheduler.cells import first_of_block
 from royale_server.scheduler.collection import Collection
 from royale_server.scheduler.commands import (
     Answer,
@@ -29,7 +30,7 @@ from royale_server.scheduler.commands import (
 )
 from royale_server.scheduler.config import SchedulerConfig
 from royale_server.scheduler.dispatcher import Dispatcher
-from royale_server.scheduler.ledger import Discard, FrameLedger, first_of_block
+from royale_server.scheduler.ledger import Discard, FrameLedger
 from royale_server.scheduler.quorum import Quorum
 from royale_server.scheduler.roster import (
     ONE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from royale_server.scheduler.ledger import LedgerBooks
+from royale_server.scheduler.books import LedgerBooks
 from royale_server.scheduler.roster import BoolArray, IntArray
 
 

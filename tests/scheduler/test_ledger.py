@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from royale_server.scheduler import Discard, FrameLedger, LedgerBooks, Span
-from royale_server.scheduler.ledger import NO_CELL
+from royale_server.scheduler.slots import NO_CELL
 from tests.scheduler.desk import rows
 
 

@@ -24,6 +24,7 @@ from royale_server.scheduler import (
     Scheduler,
     Span,
 )
+from royale_server.scheduler.slots import CELL_GIVEN_UP
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
 from tests.scheduler.desk import Desk, effects_of
 from tests.scheduler.plans import Plan
@@ -70,7 +71,8 @@ def test_a_revoked_frame_is_counted_once_and_not_again_when_it_arrives(
         assert desk.ledger.conservation_error == 0
 
     def counting(self: FrameLedger, span: Span, *args: Any, **kwargs: Any) -> Any:
-        self._given_up[Discard.LATE] += int(np.count_nonzero(self._answered[span.slots] == 2))
+        answered = self._slots.answered[span.slots]
+        self._given_up[Discard.LATE] += int(np.count_nonzero(answered == CELL_GIVEN_UP))
         return receive(self, span, *args, **kwargs)
 
     assert_needed(check, monkeypatch, (FrameLedger, "receive", counting))
@@ -82,7 +84,8 @@ def test_counting_late_frames_on_arrival_as_well_breaks_the_books(
     plan = Plan(sessions=((2,), (2,), (2,)), target=33, slow={0: 20.0}, duration_s=6.0)
 
     def counting(self: FrameLedger, span: Span, *args: Any, **kwargs: Any) -> Any:
-        self._given_up[Discard.LATE] += int(np.count_nonzero(self._answered[span.slots] == 2))
+        answered = self._slots.answered[span.slots]
+        self._given_up[Discard.LATE] += int(np.count_nonzero(answered == CELL_GIVEN_UP))
         return receive(self, span, *args, **kwargs)
 
     def check() -> None:
@@ -101,9 +104,9 @@ def test_a_revoked_frame_is_not_counted_again_when_its_session_ends(
         assert desk.given_up(Discard.LOST) == 0
 
     def keep_open(self: FrameLedger, cells: np.ndarray, reason: Discard) -> Any:
-        slots = self._slot[cells]
+        slots = self._cells.slots_of(cells)
         result = give_up(self, cells, reason)
-        self._open[slots] = cells
+        self._slots.open[slots] = cells
         return result
 
     assert_needed(check, monkeypatch, (FrameLedger, "give_up", keep_open))
@@ -341,10 +344,10 @@ def test_an_observation_after_a_hole_is_no_successor(monkeypatch: pytest.MonkeyP
         assert bootstraps(desk) == [("a", 3, [0], [3])]
 
     def keep_tail(self: FrameLedger, cells: np.ndarray, reason: Discard) -> Any:
-        slots = self._slot[cells]
-        tails = self._tail[slots].copy()
+        slots = self._cells.slots_of(cells)
+        tails = self._slots.tail[slots].copy()
         result = give_up(self, cells, reason)
-        self._tail[slots] = tails
+        self._slots.tail[slots] = tails
         return result
 
     assert_needed(check, monkeypatch, (FrameLedger, "give_up", keep_tail))

@@ -103,7 +103,7 @@ def test_giving_up_a_cell_frees_its_storage_at_once(monkeypatch: pytest.MonkeyPa
 
     def keep_storage(self: FrameLedger, cells: np.ndarray, reason: Discard) -> object:
         given_up = give_up(self, cells, reason)
-        self._state[cells] = 1
+        self._cells.reserve(cells, self._cells.slots_of(cells), self.version)
         return given_up
 
     assert_needed(check, monkeypatch, (FrameLedger, "give_up", keep_storage))

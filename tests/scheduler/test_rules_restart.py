@@ -30,8 +30,8 @@ from royale_server.scheduler import (
     Span,
 )
 from royale_server.scheduler.dispatcher import Dispatcher
-from royale_server.scheduler.ledger import NO_CELL
 from royale_server.scheduler.quorum import Quorum
+from royale_server.scheduler.slots import NO_CELL
 from tests.scheduler.clauses import assert_needed, nothing
 from tests.scheduler.desk import Desk, effects_of
 
@@ -478,7 +478,7 @@ def test_frames_of_sessions_that_were_not_saved_have_no_successor_any_more(
         desk.wait(2.0)
         state = deepcopy(desk.scheduler.state())
         desk, (b,) = resumed(state, **DYNAMIC)
-        tails = desk.ledger._tail[:3]
+        tails = desk.ledger._slots.tail[:3]
         assert tails.tolist() == [NO_CELL, NO_CELL, 1]
         assert b.groups[0].start == 2
         assert desk.join("a", 1, 1).groups[0].start == 3
@@ -513,7 +513,7 @@ def test_fresh_episodes_leave_a_gap_behind_the_frames_that_were(
 
     def seamless(self: FrameLedger, span: Span) -> None:
         restart(self, span)
-        self._ordinal[span.slots] -= 1
+        self._slots.ordinal[span.slots] -= 1
 
     assert_needed(check, monkeypatch, (FrameLedger, "restart", seamless))
 
