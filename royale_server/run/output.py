@@ -111,14 +111,23 @@ class RunOutput:
         """Write a metrics row, durably; then tell the trackers and whoever waits for it."""
         plain = plain_record(row)
         self._unacknowledged.append((plain, acknowledge))
-        self._append("metrics", plain)
+        file, line = self._files["metrics"], render(plain)
+        crash_points.reach("row", partial(file.append, line[: len(line) // 2]))
+        with self._noting_refusals("metrics"):
+            file.append(line)
         self._sync_metrics()
         self._acknowledge()
 
     def write_lines(self, stream: StreamName, rows: Sequence[Row]) -> None:
         """Write rows of the other files. They are flushed with the next checkpoint."""
+        lines = []
         for row in rows:
-            self._append(stream, plain_record(row))
+            try:
+                lines.append(render(plain_record(row)))
+            except ValueError:
+                logger.exception("a row of %s was left out", stream)
+        with self._noting_refusals(stream):
+            self._files[stream].append(*lines)
 
     def write_identity(self, record: IdentityRecord) -> None:
         """Replace ``identity.json``, durably. One that is refused keeps no checkpoint waiting."""
@@ -156,13 +165,6 @@ class RunOutput:
         self.retry_refused()
         for file in self._files.values():
             file.close()
-
-    def _append(self, stream: StreamName, plain: dict[str, Any]) -> None:
-        file, line = self._files[stream], render(plain)
-        if stream == "metrics":
-            crash_points.reach("row", partial(file.append, line[: len(line) // 2]))
-        with self._noting_refusals(stream):
-            file.append(line)
 
     def _sync_metrics(self) -> None:
         with self._noting_refusals("metrics"):

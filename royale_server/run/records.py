@@ -23,6 +23,8 @@ _MAX_REPR = 200
 _MAX_INT_BITS = 1024
 _MAX_UNWRITTEN = 10_000
 _TAIL_BYTES = 1 << 16
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_TO_JSON = json.JSONEncoder(ensure_ascii=True, allow_nan=False)
 
 Json: TypeAlias = Any
 """What the ``json`` module writes without help."""
@@ -60,7 +62,7 @@ def to_line(record: Mapping[Any, object]) -> bytes:
 
 def render(plain: Mapping[str, Json]) -> bytes:
     """Write what ``plain_record`` made as one line."""
-    return json.dumps(plain, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+    return _TO_JSON.encode(plain).encode("ascii") + b"\n"
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -93,7 +95,7 @@ def last_record(path: Path) -> dict[str, Any] | None:
 
 
 class AppendFile:
-    """A file that lines are appended to, one write for each.
+    """A file that lines are appended to, those of one call by one write.
 
     If the file ends in a line that was cut (a crash, a full disk), that line is isolated by a
     newline before anything else is written. What a full disk refuses is kept and written with the
@@ -119,29 +121,27 @@ class AppendFile:
         """Lines that the disk has refused so far."""
         return len(self._unwritten)
 
-    def append(self, line: bytes) -> None:
-        """Append a line and whatever was refused before it.
+    def append(self, *lines: bytes) -> None:
+        """Append lines and whatever was refused before them.
 
         Args:
-            line: One line, newline included, from ``to_line``.
+            lines: Each one line, newline included, from ``to_line``.
 
         Raises:
             OSError: If something is still unwritten. It is kept; ``write_pending`` tries again.
         """
-        if len(self._unwritten) >= _MAX_UNWRITTEN:
+        self._unwritten.extend(lines)
+        while len(self._unwritten) > max(_MAX_UNWRITTEN, len(lines)):
             self._unwritten.popleft()
             self.num_dropped += 1
-        self._unwritten.append(line)
         self.write_pending()
 
     def write_pending(self) -> None:
         """Write the lines that were refused before, in order; raises as ``append`` does."""
-        while self._unwritten:
-            self._write(self._unwritten[0])
-            self._unwritten.popleft()
-
-    def _write(self, line: bytes) -> None:
-        data = (b"\n" if self._is_torn else b"") + line
+        if not self._unwritten:
+            return
+        isolating = b"\n" if self._is_torn else b""
+        data = isolating + b"".join(self._unwritten)
         written = 0
         try:
             while written < len(data):
@@ -149,10 +149,17 @@ class AppendFile:
         except OSError:
             if written:
                 self._is_torn = data[written - 1 : written] != b"\n"
-            if written < len(data) - 1:  # all but the newline is a whole record
+            self._forget_written(written - len(isolating))
+            if self._unwritten:
                 raise
         else:
             self._is_torn = False
+            self._unwritten.clear()
+
+    def _forget_written(self, count: int) -> None:
+        """Keep the lines that ``count`` bytes do not hold; one without its newline is held."""
+        while self._unwritten and count >= len(self._unwritten[0]) - 1:
+            count -= len(self._unwritten.popleft())
 
     def sync(self) -> None:
         """Make everything appended so far durable.
@@ -176,7 +183,7 @@ class AppendFile:
 
 def _plain(value: object, where: str, nonfinite: dict[str, str], depth: int) -> Json:
     """Convert a value to what JSON can express; note non-finite numbers under their place."""
-    to_list = getattr(value, "tolist", None)
+    to_list = None if type(value) in _PLAIN else getattr(value, "tolist", None)
     if callable(to_list):  # arrays, tensors and NumPy scalars; the latter become one number
         value = to_list()
     if value is None or isinstance(value, bool):

@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 ENVELOPE_KEYS = ("seq", "step", "attempt", "wall", "nonfinite")
 """Keys of a metrics row beside those that are declared: the writer adds them."""
 
+LINGER_S = 0.1
+"""How long episodes and events may wait for others to be written with."""
+
 TRACKER_CLOSE_S = 5.0
 """Longest that trackers are waited for at the end."""
 
@@ -142,6 +145,7 @@ class Writer:
         self._jobs: deque[_Job] = deque()
         self._identity: IdentityRecord | None = None
         self._is_closing = False
+        self._is_urgent = False  # something waits that is more than lines
         self._dropped = 0
         self._trackers = [self._tracker_thread(tracker, tracked_run) for tracker in trackers]
         self._output = RunOutput(
@@ -283,7 +287,9 @@ class Writer:
         if self._is_closing:
             raise RuntimeError("the writer is closed")
         self._jobs.append(job)
-        self._changed.notify()
+        if not isinstance(job, _LinesJob):
+            self._is_urgent = True
+            self._changed.notify()
 
     def _put_lines(self, stream: StreamName, rows: Sequence[Row]) -> None:
         """Queue lines that the run can do without; at the end and under overload it does."""
@@ -315,9 +321,25 @@ class Writer:
         self._output.close()
 
     def _next(self) -> _Job | None:
+        """Wait for a job. Lines wait a moment for more: each wake-up takes time from the run."""
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._is_closing)
-            return self._jobs.popleft() if self._jobs else None
+            while not self._jobs and not self._is_closing:
+                self._changed.wait_for(lambda: self._is_urgent or self._is_closing, LINGER_S)
+            if not self._jobs:
+                return None
+            job = self._jobs.popleft()
+            if isinstance(job, _LinesJob):
+                job = _LinesJob(stream=job.stream, rows=[*job.rows, *self._rows_behind(job.stream)])
+            self._is_urgent = any(not isinstance(j, _LinesJob) for j in self._jobs)
+            return job
+
+    def _rows_behind(self, stream: StreamName) -> list[Row]:
+        """Take the rows of the lines that follow at once and go to the same file."""
+        rows: list[Row] = []
+        while self._jobs and isinstance(job := self._jobs[0], _LinesJob) and job.stream == stream:
+            rows.extend(job.rows)
+            self._jobs.popleft()
+        return rows
 
     def _carry_out(self, job: _Job) -> None:
         match job:

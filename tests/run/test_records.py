@@ -212,6 +212,30 @@ def test_a_full_disk_loses_no_line_and_doubles_none(tmp_path, monkeypatch, room)
     assert read_records(path)[1] == (1 if 0 < room < 8 else 0)
 
 
+@pytest.mark.parametrize("room", range(38))
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_full_disk_within_lines_of_one_call_loses_none_and_doubles_none(
+    tmp_path, monkeypatch, room, is_torn
+):
+    # Four lines of 9 bytes, behind a newline if a cut line is to be isolated first.
+    path = tmp_path / "episodes.jsonl"
+    path.write_bytes(b"{" if is_torn else b"")
+    disk = FullDisk(room)
+    monkeypatch.setattr(os, "write", disk)
+    file = AppendFile(path)
+    # A line counts as written once all but its newline is there.
+    whole = min(4, max(0, room - is_torn + 1) // 9)
+    if whole < 4:
+        with pytest.raises(OSError, match="No space"):
+            file.append(*[to_line({"n": number}) for number in range(4)])
+    else:
+        file.append(*[to_line({"n": number}) for number in range(4)])
+    assert file.num_unwritten == 4 - whole
+    disk.room = 1000
+    file.append(to_line({"n": 4}))
+    assert read_records(path)[0] == [{"n": number} for number in range(5)]
+
+
 def test_after_a_crash_with_a_full_disk_the_fragment_is_isolated(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     with monkeypatch.context() as patch:

@@ -11,6 +11,7 @@ import pytest
 
 from checkpoints import CheckpointWriteError, list_steps, read_manifest
 from royale_server.run import output as output_module
+from royale_server.run import writer as writer_module
 from royale_server.run.identity_record import IdentityRecord, read_identity
 from royale_server.run.records import read_records
 from royale_server.run.writer import (
@@ -153,7 +154,24 @@ def test_a_row_that_cannot_be_expressed_costs_only_itself(run, caplog):
     writer.event({"kind": "fine"})
     writer.close()
     assert [row["kind"] for row in rows(run.layout.events)] == ["fine"]
-    assert "could not carry out" in caplog.text
+    assert "a row of events was left out" in caplog.text
+
+
+def test_rows_that_come_close_together_are_written_together_and_in_order(run, monkeypatch):
+    writes = []
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: writes.append(data) or write(fd, data))
+    monkeypatch.setattr(writer_module, "LINGER_S", 60.0)  # only what is urgent ends the wait
+    writer = make_writer(run)
+    for number in range(50):
+        writer.episodes([{"number": number}])
+    writer.event({"kind": "between"})
+    for number in range(50, 60):
+        writer.episodes([{"number": number}])
+    writer.flush()
+    assert [row["number"] for row in rows(run.layout.episodes)] == list(range(60))
+    assert [data.count(b"\n") for data in writes] == [50, 1, 10]
+    writer.close()
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
