@@ -194,6 +194,7 @@ def _run_client(
             num_episodes=client.num_episodes,
             seed=client.seed if child is None else child.seed(client.seed, client.num_envs),
             patience=client.patience,
+            float16_observations=client.float16_observations,
             leave=leave,
         )
     finally:

@@ -14,6 +14,7 @@ from royale_client.driver import EnvDriver
 from royale_client.envs.digest import client_versions
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.messages import Hello
+from royale_client.wire.narrowing import FLOAT16, has_wider_floats
 from royale_client.wire.spaces import SpaceSpec
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ def make_hello(
     env_id: str,
     env_digest: str = "",
     role: str = "train",
+    float16_observations: bool = False,
 ) -> Hello:
     """Introduce a client with one group per driver, one seat per environment.
 
@@ -42,6 +44,7 @@ def make_hello(
         env_id: Name of the environment.
         env_digest: Digest of its version and settings.
         role: ``train`` or ``eval``.
+        float16_observations: Send wider floats of observations as float16.
     """
     obstacle = next(filter(None, (driver.snapshot_obstacle for driver in drivers)), None)
     if obstacle is not None:
@@ -58,6 +61,7 @@ def make_hello(
         env_digest=env_digest,
         role=role,
         features=("snapshot", "restart") if obstacle is None else ("restart",),
+        float16_observations=float16_observations,
     )
 
 
@@ -73,6 +77,7 @@ def describe_client(
     env_digest: str,
     role: str,
     features: tuple[str, ...] = (),
+    float16_observations: bool = False,
 ) -> Hello:
     """Introduce a client by its parts; see `make_hello`.
 
@@ -88,8 +93,14 @@ def describe_client(
         role: ``train`` or ``eval``.
         features: What else the client can do: ``snapshot`` and ``restore`` its environments,
             ``restart`` them on demand.
+        float16_observations: Send wider floats of observations as float16, if there are any.
     """
     num_slots = sum(groups)
+    if float16_observations:
+        if has_wider_floats(observation_space):
+            features = (*features, FLOAT16)
+        else:
+            logger.warning("float16 observations change nothing: none is of float32 or float64")
     return Hello(
         client_name=client_name or default_client_name(env_id),
         process_id=secrets.token_hex(8),

@@ -82,6 +82,8 @@ class PolicyClient:
         act_timeout_s: Seconds after which `act` returns the safe action.
         patience: How long to go on trying to reach the server.
         episode_metrics: Numbers that `observe` may be given when an episode ends.
+        float16_observations: Send float32 and float64 observations as float16: half or a quarter of
+            the bytes, 3 digits; a number beyond 65504 is refused.
         token: Token of the server, if it wants one.
         proxy: Proxy to go through; None connects directly.
         dial: Opens a connection; None connects to ``url``.
@@ -115,6 +117,7 @@ class PolicyClient:
         act_timeout_s: float = 1.0,
         patience: Patience | None = None,
         episode_metrics: Sequence[EpisodeMetric] = (),
+        float16_observations: bool = False,
         token: str | None = None,
         proxy: str | None = None,
         dial: Dial | None = None,
@@ -147,6 +150,7 @@ class PolicyClient:
             env_id=env_id,
             env_digest="",
             role=role,
+            float16_observations=float16_observations,
         )
         address, limits = ServerAddress(url=url, token=token, proxy=proxy), Limits()
         patience = patience or Patience()

@@ -46,6 +46,7 @@ def run_drivers(
     num_episodes: int | None = None,
     seed: int | None = None,
     patience: Patience | None = None,
+    float16_observations: bool = False,
     leave: LeaveRequest | None = None,
 ) -> Outcome:
     """Run a client over real connections until it ends, and log what it did.
@@ -60,6 +61,7 @@ def run_drivers(
         num_episodes: Episodes after which to leave; None for no end.
         seed: First slot's seed; None takes the server's.
         patience: How long to go on trying.
+        float16_observations: Send wider floats of observations as float16.
         leave: Flag that ends the client in order.
 
     Raises:
@@ -74,6 +76,7 @@ def run_drivers(
         env_id=env_id,
         env_digest=env_digest(env_id, facts, *spaces),
         role=role,
+        float16_observations=float16_observations,
     )
     loop = EnvLoop(
         drivers,
@@ -106,6 +109,7 @@ def serve_env(
     autoreset_mode: str | None = None,
     action_mask: MaskChoice = "auto",
     episode_metrics: Sequence[EpisodeMetric] = (),
+    float16_observations: bool = False,
 ) -> Outcome:
     """Let a server train on an environment until one of the two ends it.
 
@@ -127,6 +131,8 @@ def serve_env(
         action_mask: ``auto`` uses masks if the first reset gives them, ``on`` insists, ``off``
             ignores them.
         episode_metrics: Numbers in the last info of an episode to report with it.
+        float16_observations: Send float32 and float64 observations as float16: half or a quarter of
+            the bytes, 3 digits; a number beyond 65504 ends the client.
 
     Returns:
         How it ended, if in order.
@@ -153,6 +159,7 @@ def serve_env(
             num_episodes=num_episodes,
             seed=seed,
             patience=patience,
+            float16_observations=float16_observations,
             leave=leave,
         )
     if leave.is_made:

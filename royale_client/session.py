@@ -38,6 +38,7 @@ from royale_client.wire.messages import (
     encode_message,
     message_of,
 )
+from royale_client.wire.narrowing import FLOAT16, Narrowing
 from royale_client.wire.snapshot_rules import Snapshots, check_asking, check_restore
 from royale_client.wire.snapshots import Block, as_states
 from royale_client.wire.turn_forms import ActionForms, StepForms
@@ -124,8 +125,7 @@ class ClientSession:
         self.state = State.OPENED
         self._limits = limits or Limits()
         check_hello(hello, self._limits)
-        self._steps = StepContract(hello, self._limits)
-        self._step_forms = StepForms(self._steps, self._limits)
+        self._agree(float16=False)
         self._actions = ActionContract(hello)
         self._action_forms = ActionForms(self._limits)
         self._requests = Requests([0] * len(hello.groups))
@@ -178,10 +178,17 @@ class ClientSession:
 
         Raises:
             UnexpectedMessageError: No welcome yet, or the group's last request has no answer.
-            ContractError: The arrays do not fit the hello; nothing was sent and nothing changed.
+            ContractError: The arrays do not fit the hello, or float16 was agreed on and cannot hold
+                one of their numbers; nothing was sent and nothing changed.
             LimitError: The message would be larger than the server allows.
         """
         after = next_state(Side.CLIENT, self.state, Step.TYPE)
+        if self._narrowing is not None:
+            observations = self._narrowing.narrow(observations, "observations")
+            if final_observations is not None:
+                final_observations = self._narrowing.narrow(
+                    final_observations, "final observations"
+                )
         step = Step(
             group=group,
             request=self._requests.next_number(group),
@@ -325,10 +332,21 @@ class ClientSession:
     def _welcomed(self, welcome: Welcome) -> Welcomed:
         check_welcome(welcome, self.hello)
         self.welcome = welcome
+        if FLOAT16 in welcome.features:
+            self._agree(float16=True)
+        elif FLOAT16 in self.hello.features:
+            logger.warning("the server takes no float16 observations; they are sent in full")
         self.state = after_welcome(restores=welcome.restores)
         self._requests = Requests(welcome.last_requests)
         self._send_limit = welcome.limits.get("max_message_bytes", self._send_limit)
         return Welcomed(welcome=welcome)
+
+    def _agree(self, *, float16: bool) -> None:
+        """Settle in which types observations travel."""
+        space = self.hello.observation_space
+        self._narrowing = Narrowing(space) if float16 else None
+        self._steps = StepContract(self.hello, self._limits, float16=float16)
+        self._step_forms = StepForms(self._steps, self._limits)
 
     def _asked(self, message: Snapshot | Restore) -> Event:
         if isinstance(message, Snapshot):

@@ -19,6 +19,7 @@ from royale_client.wire.episodes import check_records
 from royale_client.wire.errors import ContractError
 from royale_client.wire.handshake import Hello, IntArray, Welcome
 from royale_client.wire.limits import Limits
+from royale_client.wire.narrowing import FLOAT16, leaves_as_sent
 from royale_client.wire.snapshots import RESTART
 from royale_client.wire.space_specs import (
     Leaf,
@@ -40,11 +41,13 @@ class StepContract:
     Args:
         hello: What the client declared.
         limits: Sizes of episode records.
+        float16: Wider floats of observations travel as float16, as both sides agreed.
     """
 
-    def __init__(self, hello: Hello, limits: Limits) -> None:
+    def __init__(self, hello: Hello, limits: Limits, *, float16: bool = False) -> None:
         self._groups = hello.groups
-        self._leaves = tuple((leaf, _legal(leaf)) for leaf in leaves(hello.observation_space))
+        sent = leaves_as_sent(hello.observation_space, float16=float16)
+        self._leaves = tuple((leaf, _legal(leaf)) for leaf in sent)
         self._ranged = tuple(
             (place, legal) for place, (_, legal) in enumerate(self._leaves) if legal is not None
         )
@@ -212,7 +215,8 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
     """Refuse a welcome that does not answer this hello.
 
     Raises:
-        ContractError: Protocol, seeds, groups or horizon do not fit, or the client cannot restore.
+        ContractError: Protocol, seeds, groups or horizon do not fit, or the client cannot restore
+            or send float16 observations.
     """
     facts = (
         (
@@ -244,6 +248,12 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
             "true",
             f"false, since the client has not the feature {RESTART!r}",
             not welcome.restores or RESTART in hello.features,
+        ),
+        (
+            "features",
+            f"{FLOAT16!r} among them",
+            "features of the client only",
+            FLOAT16 not in welcome.features or FLOAT16 in hello.features,
         ),
     )
     for key, got, expected, holds in facts:

@@ -18,6 +18,7 @@ from algorithms.spaces import Spaces
 from royale_client.wire.errors import ProtocolError
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello, Welcome
+from royale_client.wire.narrowing import FLOAT16
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_client.wire.spaces import leaves
 from royale_client.wire.version import negotiate
@@ -206,7 +207,7 @@ class Admission:
                 "first_step_s": config.first_step_timeout,
             },
             assignments=(),
-            features=tuple(f for f in (SNAPSHOT, RESTART) if f in hello.features),
+            features=tuple(f for f in (SNAPSHOT, RESTART, FLOAT16) if f in hello.features),
         )
 
     def no_actions(self) -> tuple[npt.NDArray[Any], ...]:

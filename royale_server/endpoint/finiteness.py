@@ -25,6 +25,11 @@ FEW = 10_000
 """Numbers up to which squaring them costs less than looking for the extremes. The library that
 sums more of them does so in threads of its own."""
 
+_F2_MAGNITUDE = np.uint16(0x7FFF)
+"""All bits of a float16 but its sign. Read as integers, magnitudes have the order they have."""
+_F2_INFINITY = 0x7C00
+"""The magnitude of infinity; those of NaN are above."""
+
 BoolArray = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
@@ -88,7 +93,9 @@ def _is_sane(numbers: Array) -> bool:
     """Whether all numbers are within bounds, as integers always are; NaN fails comparisons."""
     if numbers.dtype.kind != "f" or numbers.size == 0:
         return True
-    if numbers.size <= FEW and numbers.itemsize >= 4 and np.vdot(numbers, numbers) <= SANE_SQUARES:
+    if numbers.itemsize == 2:  # none is beyond the bounds; NumPy compares them one by one
+        return int((numbers.view(np.uint16) & _F2_MAGNITUDE).max()) < _F2_INFINITY
+    if numbers.size <= FEW and np.vdot(numbers, numbers) <= SANE_SQUARES:
         return True
     return float(numbers.max()) <= MAX_MAGNITUDE and float(numbers.min()) >= -MAX_MAGNITUDE
 

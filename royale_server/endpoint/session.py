@@ -45,6 +45,7 @@ from royale_client.wire.messages import (
     message_of,
     message_type,
 )
+from royale_client.wire.narrowing import FLOAT16
 from royale_client.wire.snapshot_rules import Snapshots, check_asking, check_restore
 from royale_client.wire.snapshots import Block, as_states
 from royale_client.wire.spaces import SpaceSpec, differences
@@ -201,8 +202,11 @@ class ServerSession:
             ContractError: The welcome does not fit the hello.
         """
         next_state(Side.SERVER, self.state, Welcome.TYPE)
-        check_welcome(welcome, self._hello())
+        hello = self._hello()
+        check_welcome(welcome, hello)
         data = encode_message(welcome)
+        self._steps = StepContract(hello, self._limits, float16=FLOAT16 in welcome.features)
+        self._step_forms = StepForms(self._steps, self._limits)
         self._requests = Requests(welcome.last_requests)
         self._last_requests = welcome.last_requests
         self._asking = [0] * len(welcome.last_requests)
@@ -367,8 +371,6 @@ class ServerSession:
             check_spaces(self._expected, hello)
         self.protocol = protocol
         self.hello = hello
-        self._steps = StepContract(hello, self._limits)
-        self._step_forms = StepForms(self._steps, self._limits)
         self._actions = ActionContract(hello)
         self._snapshots = Snapshots(hello)
         self.state = after
@@ -425,7 +427,7 @@ class ServerSession:
 
     def _receive_step(self, step: Step, parsed: Parsed) -> StepReceived:
         if self._steps is None or self._step_forms is None:
-            raise UnexpectedMessageError("a step before the hello", got=Step.TYPE)
+            raise UnexpectedMessageError("a step before the welcome", got=Step.TYPE)
         self._requests.open(step.group, step.request)
         first = self._requests.is_first(step.group, step.request)
         asking = self._steps.check(step, first=first)

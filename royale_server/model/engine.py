@@ -2,9 +2,10 @@
 
 Runs on the model thread, one job at a time and in order: the model lock of the design, by
 construction. Gathers the observations of a batch straight from the received messages into the
-next cells of rollout storage (the one copy) and infers on that block. What nobody waits for, the
-policy's step state and the outcomes of earlier frames, is written by `Engine.settle` once the
-answers are on their way. Never touches a socket, a file or the scheduler.
+next cells of rollout storage (the one copy, which also widens what came as float16) and infers on
+that block. What nobody waits for, the policy's step state and the outcomes of earlier frames, is
+written by `Engine.settle` once the answers are on their way. Never touches a socket, a file or the
+scheduler.
 """
 
 from __future__ import annotations
@@ -276,7 +277,10 @@ class Engine:
         steps: list[Step] = [item.request.payload for item in batch.items]
         has_cell = np.concatenate([item.learner for item in batch.items])
         columns = zip(*(step.observations for step in steps), strict=True)
-        observations = tuple(_finite(np.concatenate(leaves)) for leaves in columns)
+        observations = tuple(
+            _finite(np.concatenate(leaves, dtype=held.dtype))
+            for leaves, held in zip(columns, self.storage.observations, strict=True)
+        )
         masks = None
         if self.storage.mask_size is not None:
             masks = np.concatenate([np.asarray(step.masks) for step in steps])
@@ -335,10 +339,12 @@ class Engine:
             self._value_later(cells[cut_off], step.final_observations, places)
 
     def _value_later(self, cells: IntArray, observations: Arrays, places: IntArray) -> None:
-        """Keep copies of these observations until the learn step computes their values."""
+        """Keep copies of these observations, in the storage's types, until the learn step."""
         if not self._has_values:
             return
-        self._unvalued.append((cells, tuple(leaf[places] for leaf in observations)))
+        pairs = zip(observations, self.storage.observations, strict=True)
+        kept = tuple([leaf[places].astype(held.dtype, copy=False) for leaf, held in pairs])
+        self._unvalued.append((cells, kept))
 
     def _compute_values(self) -> None:
         """Value the waiting observations, by the version that collected (it has not changed).
