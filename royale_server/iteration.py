@@ -75,6 +75,7 @@ def metrics_row(
     env_steps: int,
     ledger: FrameLedger,
     clients: int,
+    step_bytes: int,
     clock: IterationClock,
     now: float,
 ) -> dict[str, Any]:
@@ -90,6 +91,7 @@ def metrics_row(
         "throughput/collect_frames_per_s": _rate(collected, collect_s),
         "throughput/frames_per_s": _rate(collected, total_s),
         "throughput/rows_per_batch": _rate(clock.num_rows, clock.num_batches),
+        "throughput/bytes_per_frame": _rate(step_bytes, collected),
         "time/iteration_s": total_s,
         "time/collect_s": collect_s,
         "time/infer_s": clock.infer_s,

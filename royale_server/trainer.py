@@ -147,6 +147,7 @@ class Trainer:
         self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._episodes_total = 0
         self._discards_told: Counter[str] = Counter()
+        self._step_bytes_told = 0
         self._iteration_clock = IterationClock(clock())
         self._idle_since: float | None = None
         self.hub: Hub | None = None
@@ -418,9 +419,11 @@ class Trainer:
             env_steps=self._env_steps_before + hub.scheduler.ledger.env_steps_total,
             ledger=hub.scheduler.ledger,
             clients=hub.num_members,
+            step_bytes=hub.step_bytes - self._step_bytes_told,
             clock=self._iteration_clock,
             now=self._clock(),
         )
+        self._step_bytes_told = hub.step_bytes
         row |= self._row_marks()
         self._writer.metrics(row, result.global_step)
         self._console.iteration(row)

@@ -140,6 +140,8 @@ class Hub:
         """Called with the time at which `advance` is due if nothing happens before."""
         self.nonfinite_frames: Counter[str] = Counter()
         """Rows with NaN or infinities, by client."""
+        self.step_bytes = 0
+        """Size of all requests received."""
 
     # --- what others may look at -------------------------------------------------------
 
@@ -347,6 +349,7 @@ class Hub:
     def _handle(self, peer: Peer, event: Event) -> None:
         match event:
             case StepReceived(step=step):
+                self.step_bytes += event.num_bytes
                 self._step(peer, step)
             case HelloReceived(hello=hello):
                 self._hello(peer, hello)

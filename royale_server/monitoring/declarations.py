@@ -90,6 +90,14 @@ THROUGHPUT = (
         deterministic=False,
         population="inference batches of the iteration",
     ),
+    MetricSpec(
+        key="throughput/bytes_per_frame",
+        unit="byte",
+        meaning="Size of the requests received since the row before, those of evaluation and of "
+        "frames not trained on included, by the frames of the iteration: what the network carries "
+        "to the server; large observations take half or a quarter with --float16-observations.",
+        deterministic=False,
+    ),
 )
 
 TIME = (
