@@ -47,6 +47,7 @@ class FakeServer:
         last_requests: Last request of each group, as another server has left them.
         states: What to restore; None promises no restore, and an empty list means afresh.
         asking: Rows of each group that ask in its restored request; None takes all.
+        features: Those of the client's that it makes use of, if the client has them.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class FakeServer:
         last_requests: tuple[int, ...] | None = None,
         states: Sequence[bytes] | None = None,
         asking: tuple[int, ...] | None = None,
+        *,
+        features: tuple[str, ...] = (),
     ) -> None:
         self.session = ServerSession()
         self.steps: list[Step] = []
@@ -69,6 +72,7 @@ class FakeServer:
         self._last_requests = last_requests
         self._states = states
         self._restored_asking = asking
+        self._features = features
         self._asking: dict[int, int] = {}
 
     def take(self, data: bytes) -> list[bytes]:
@@ -106,6 +110,7 @@ class FakeServer:
                 seeds=np.arange(100, 100 + hello.num_slots, dtype=np.uint64),
                 last_requests=self._last_requests or (0,) * len(hello.groups),
                 restores=self._states is not None,
+                features=tuple(name for name in self._features if name in hello.features),
             )
         )
 

@@ -134,6 +134,9 @@ def test_wrappers_and_metrics_are_repeatable_flags():
 def test_bare_boolean_flags_have_an_off_switch():
     assert parse("--reconnect")[1].patience.for_ever is True
     assert parse("--no-reconnect")[1].patience.for_ever is False
+    assert parse()[1].float16_observations is False
+    assert parse("--float16-observations")[1].float16_observations is True
+    assert parse("--no-float16-observations")[1].float16_observations is False
 
 
 def test_token_comes_from_its_file_or_the_variable(tmp_path, monkeypatch):
