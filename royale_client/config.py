@@ -49,8 +49,8 @@ class ClientConfig:
     seed: int | None = None
     """Environment i is seeded with SEED + i; default is the server's seeds."""
     float16_observations: bool = False
-    """Send float32 and float64 observations as float16: half or a quarter of the bytes, three digits,
-    no number beyond 65504. It pays where the network is the limit."""
+    """Send float32 and float64 observations as float16: half or a quarter of the bytes, three
+    digits, no number beyond 65504. It pays where the network is the limit."""
     num_procs: int = 1
     """Processes to start, each with its own connection; process i is called NAME-i and seeded with
     SEED + i * num_envs. They all end when one fails or when this command ends."""
