@@ -114,7 +114,8 @@ class Cells:
 
     def complete_among(self, cells: IntArray) -> IntArray:
         """Return those of the cells that are complete. The spans must be posted."""
-        return cells[self._state[cells] == COMPLETE]
+        complete: IntArray = cells[self._state[cells] == COMPLETE]
+        return complete
 
     def handed_out(self) -> IntArray | None:
         """Return a copy of all cells since the last `clear`; None in a ring, which has no such."""

@@ -39,6 +39,11 @@ class Dispatcher:
         return self._started
 
     @property
+    def is_deterministic(self) -> bool:
+        """Whether every client is waited for, however long it takes."""
+        return self._config.deterministic
+
+    @property
     def is_ordered(self) -> bool:
         """Whether rounds follow a fixed order that no timing may change.
 
@@ -101,6 +106,10 @@ class Dispatcher:
                 self.refresh(group.member)
             elif group in on_time:
                 self._awaited[group.member] = now
+
+    def waits_for(self, group: Group) -> bool:
+        """Whether the group is in the quorum."""
+        return group in self._quorum.on_time
 
     def is_late(self, group: Group, now: float) -> bool:
         """Whether the group's running turn is longer than its patience."""

@@ -1,12 +1,12 @@
 """Who is here: sessions, their groups, and the one request a group may have waiting.
 
-Records only; the rules that read them live beside it.
+Records, and their lists; the rules that read them live beside it.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,3 +188,33 @@ class Member:
     def is_parked(self) -> bool:
         """Every group has its request at the server."""
         return all(group.waiting is not None for group in self.groups)
+
+
+class Roster:
+    """The sessions taking part, in order of joining."""
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.trainers: list[Member] = []
+        """Train sessions among them, and those awaited from a checkpoint."""
+        self._next_number = 0
+
+    def admit(self, name: str, role: Role, now: float) -> Member:
+        """Count a session in, without groups yet."""
+        member = Member(number=self._next_number, name=name, role=role, joined_at=now)
+        self._next_number += 1
+        self.members.append(member)
+        if role is Role.TRAIN:
+            self.trainers.append(member)
+        return member
+
+    def remove(self, member: Member) -> None:
+        """A session is over."""
+        member.ended = True
+        self.members.remove(member)
+        if member.role is Role.TRAIN:
+            self.trainers.remove(member)
+
+    def train_groups(self) -> Iterator[Group]:
+        """Groups of the train sessions, in order."""
+        return (group for member in self.trainers for group in member.groups)

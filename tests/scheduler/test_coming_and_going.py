@@ -72,15 +72,13 @@ def test_two_hundred_comings_and_goings_leave_nothing_behind() -> None:
         desk.leave(member)
     assert list(scheduler.members) == [stays]
     assert scheduler.slots_in_use == 1
-    assert set(scheduler._owing_cells) <= set(stays.groups)
-    waiting = (
-        scheduler._queued,
-        scheduler._without_learner_rows,
-        scheduler._evaluating,
-        scheduler._held_silent,
-    )
-    assert not any(waiting)
-    assert scheduler._queued_slots == 0
+    assert set(scheduler._closing.owing) <= set(stays.groups)
+    waiting = scheduler._waiting
+    assert not waiting.queued
+    assert not waiting.without_learner_rows
+    assert not waiting.evaluating
+    assert not waiting.silent
+    assert waiting.num_slots == 0
     assert set(scheduler.dispatcher.awaited) <= {stays}
     assert list(scheduler._quorum._groups) == list(stays.groups)
     assert list(scheduler._quorum._sessions) == [stays]

@@ -21,9 +21,9 @@ from royale_server.scheduler import (
     Infer,
     Learn,
     Record,
-    Scheduler,
     Span,
 )
+from royale_server.scheduler.frames import Frames
 from royale_server.scheduler.slots import CELL_GIVEN_UP
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
 from tests.scheduler.desk import Desk, effects_of
@@ -163,7 +163,7 @@ def test_a_frame_that_is_not_finite_is_given_up_and_the_rest_of_its_episode_not_
         assert desk.ledger.without_cell_total == 2
         assert desk.ledger.stored_total == 1 + 1 + 1 + 2
 
-    assert_needed(check, monkeypatch, (Scheduler, "_reject_invalid", nothing))
+    assert_needed(check, monkeypatch, (Frames, "_reject_invalid", nothing))
 
 
 def test_a_new_episode_that_begins_with_no_number_is_not_trained_on_but_the_ended_one_is() -> None:
@@ -255,7 +255,7 @@ def test_a_parked_observation_is_the_successor_of_its_slot_s_last_frame(
         desk.send(a.groups[0])
         assert bootstraps(desk) == [("a", 2, [0, 1], [0, 1])]
 
-    assert_needed(check, monkeypatch, (Scheduler, "_bootstrap", nothing))
+    assert_needed(check, monkeypatch, (Frames, "bootstrap", nothing))
 
 
 def test_without_bootstraps_learned_frames_miss_their_successors(
@@ -264,7 +264,7 @@ def test_without_bootstraps_learned_frames_miss_their_successors(
     def check() -> None:
         assert_no_fault(Plan(target=20, max_learns=3))
 
-    assert_needed(check, monkeypatch, (Scheduler, "_bootstrap", nothing))
+    assert_needed(check, monkeypatch, (Frames, "bootstrap", nothing))
 
 
 def test_a_parked_observation_of_a_new_episode_is_no_successor(
@@ -296,13 +296,13 @@ def test_the_parked_observation_of_an_ended_session_is_kept_for_the_learn_step(
         assert desk.learns == [[0, 1]]
         assert bootstraps(desk) == [("a", 2, [0], [0]), ("b", 2, [0], [1])]
 
-    bootstrap = Scheduler._bootstrap
+    bootstrap = Frames.bootstrap
 
-    def living(self: Scheduler, group: Group) -> None:
+    def living(self: Frames, group: Group) -> None:
         if not group.member.ended:
             bootstrap(self, group)
 
-    assert_needed(check, monkeypatch, (Scheduler, "_bootstrap", living))
+    assert_needed(check, monkeypatch, (Frames, "bootstrap", living))
 
 
 def test_a_session_that_ends_during_a_learn_step_lends_nothing_to_the_next_iteration(

@@ -19,6 +19,7 @@ from royale_server.scheduler import (
     Role,
     Scheduler,
 )
+from royale_server.scheduler.closing import Closing
 from royale_server.scheduler.collection import Collection
 from royale_server.scheduler.dispatcher import Dispatcher
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
@@ -147,9 +148,11 @@ def test_a_request_with_a_learner_row_is_parked_while_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def always(self: Scheduler, now: float, *, is_open: bool) -> object:
-        if not self._queued:
+        waiting = self._waiting
+        if not waiting.queued:
             return None
-        return self.dispatcher.choose(self._trainers, self._queued, self._queued_slots, now)
+        members = self._roster.trainers
+        return self.dispatcher.choose(members, waiting.queued, waiting.num_slots, now)
 
     check = a_third_client_is_parked_once_two_frames_are_under_way
     assert_needed(check, monkeypatch, (Scheduler, "_train_batch", always))
@@ -202,7 +205,7 @@ def test_open_silent_rows_of_parked_requests_are_cut_when_only_they_keep_a_learn
         assert desk.given_up(Discard.CUT) == 1
         assert len(desk.batches) == 2  # two frames stored, one wanted: served again at once
 
-    assert_needed(check, monkeypatch, (Scheduler, "_cut_silent_rows", nothing))
+    assert_needed(check, monkeypatch, (Closing, "cut_silent_rows", nothing))
 
 
 def test_without_cutting_silent_rows_runs_of_turn_taking_seats_stop(
@@ -212,7 +215,7 @@ def test_without_cutting_silent_rows_runs_of_turn_taking_seats_stop(
         world = assert_no_fault(Plan(sessions=((3,), (3, 2)), mode="turn", target=20, max_learns=6))
         assert len(world.learned) == 6
 
-    assert_needed(check, monkeypatch, (Scheduler, "_cut_silent_rows", nothing))
+    assert_needed(check, monkeypatch, (Closing, "cut_silent_rows", nothing))
 
 
 def test_collection_reopens_for_the_parked_requests_when_late_cells_are_revoked(
@@ -230,7 +233,7 @@ def test_collection_reopens_for_the_parked_requests_when_late_cells_are_revoked(
         assert desk.given_up(Discard.LATE) == 2
         assert desk.batches[-1] == ["c/0", "a/0"]
 
-    assert_needed(check, monkeypatch, (Scheduler, "_revoke_late", nothing))
+    assert_needed(check, monkeypatch, (Closing, "revoke_late", nothing))
 
 
 def test_what_a_revocation_leaves_closed_is_settled_without_a_further_event(
@@ -250,14 +253,14 @@ def test_what_a_revocation_leaves_closed_is_settled_without_a_further_event(
         assert desk.times(Notice, "b/0 kept") == [pytest.approx(1.0)]
         assert b.groups[0].reserved == 0
 
-    def settle(self: Scheduler, now: float) -> None:
-        self.collection.note_closed(now)
-        if self._owing_cells:
-            self._revoke_late(now)
-        elif self.ledger.num_reserved:
-            self._cut_silent_rows()
+    def settle(self: Closing, now: float) -> None:
+        self._collection.note_closed(now)
+        if self.owing:
+            self.revoke_late(now)
+        elif self._ledger.num_reserved:
+            self.cut_silent_rows()
 
-    assert_needed(check, monkeypatch, (Scheduler, "_settle_closed", settle))
+    assert_needed(check, monkeypatch, (Closing, "settle", settle))
 
 
 def test_nothing_is_inferred_while_a_learn_step_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +298,7 @@ def test_a_late_group_keeps_a_learn_step_waiting_no_longer_than_the_close_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     check: Callable[[], object] = a_late_group_of_the_quorum_is_given_the_close_wait
-    assert_needed(check, monkeypatch, (Scheduler, "_revoke_late", nothing))
+    assert_needed(check, monkeypatch, (Closing, "revoke_late", nothing))
 
 
 def test_a_group_that_is_not_late_is_waited_for_beyond_the_close_wait(
@@ -376,18 +379,18 @@ def test_cells_are_revoked_only_when_another_session_waits_for_them(
         assert desk.given_up(Discard.LATE) == 1
         assert desk.ledger.num_reserved == 1
 
-    def revoke_all(self: Scheduler, now: float) -> None:
-        for group in list(self._owing_cells):
-            in_quorum = group in self._quorum
+    def revoke_all(self: Closing, now: float) -> None:
+        for group in list(self.owing):
+            in_quorum = self._dispatcher.waits_for(group)
             due = max(
-                self.dispatcher.late_at(group), self.collection.revoke_at(in_quorum=in_quorum)
+                self._dispatcher.late_at(group), self._collection.revoke_at(in_quorum=in_quorum)
             )
             if now >= due:
-                self._revoke(group)
+                self.revoke(group)
             else:
-                self._wake(due)
+                self._outbox.wake(due)
 
-    assert_needed(check, monkeypatch, (Scheduler, "_revoke_late", revoke_all))
+    assert_needed(check, monkeypatch, (Closing, "revoke_late", revoke_all))
 
 
 def test_nothing_is_revoked_in_a_deterministic_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,14 +404,14 @@ def test_nothing_is_revoked_in_a_deterministic_run(monkeypatch: pytest.MonkeyPat
         assert desk.ledger.discarded_total == 0
         assert desk.learns == [[0, 1]]
 
-    settle = Scheduler._settle_closed
+    settle = Closing.settle
 
-    def revoking(self: Scheduler, now: float) -> None:
+    def revoking(self: Closing, now: float) -> None:
         settle(self, now)
-        if self._owing_cells:
-            self._revoke_late(now)
+        if self.owing:
+            self.revoke_late(now)
 
-    assert_needed(check, monkeypatch, (Scheduler, "_settle_closed", revoking))
+    assert_needed(check, monkeypatch, (Closing, "settle", revoking))
 
 
 def test_the_observation_of_a_late_message_is_used_like_any_other() -> None:

@@ -19,13 +19,17 @@ from royale_server.scheduler import (
     Infer,
     Member,
     Notice,
+    Request,
     Role,
     Scheduler,
     SchedulerConfig,
 )
 from royale_server.scheduler import quorum as quorum_module
 from royale_server.scheduler.dispatcher import Dispatcher
+from royale_server.scheduler.frames import Frames
 from royale_server.scheduler.quorum import Quorum
+from royale_server.scheduler.timeouts import Timeouts
+from royale_server.scheduler.waiting import Waiting
 from tests.scheduler.clauses import assert_needed, nothing
 from tests.scheduler.desk import Desk
 from tests.scheduler.plans import Plan
@@ -83,8 +87,8 @@ def test_a_session_with_a_group_that_never_steps_is_ended_after_the_first_step_t
         assert desk.times(EndSession) == [pytest.approx(300.0)]
         assert "--first-step-timeout" in desk.commands(EndSession)[0].message
 
-    forever = lambda self, member, now: np.inf  # noqa: E731
-    assert_needed(check, monkeypatch, (Scheduler, "_first_step_left_s", forever))
+    forever = lambda *_, is_ordered: np.inf  # noqa: E731
+    assert_needed(check, monkeypatch, (Timeouts, "first_step_left_s", forever))
 
 
 def a_straggler_leaves_and_returns() -> Desk:
@@ -213,13 +217,13 @@ def test_a_mini_batch_counts_the_slots_of_queued_groups_asking_or_not(
         desk.send(a.groups[0], "10")
         assert desk.batches[-1] == ["a/0"]
 
-    enqueue = Scheduler._enqueue
+    add = Waiting.add
 
-    def count_asking(self: Scheduler, group: Group, request: object, now: float) -> None:
-        enqueue(self, group, request, now)
-        self._queued_slots -= group.size - request.num_asking
+    def count_asking(self: Waiting, group: Group, request: Request) -> None:
+        add(self, group, request)
+        self.num_slots -= group.size - request.num_asking
 
-    assert_needed(check, monkeypatch, (Scheduler, "_enqueue", count_asking))
+    assert_needed(check, monkeypatch, (Waiting, "add", count_asking))
 
 
 def test_a_mini_batch_larger_than_everybody_runs_with_everybody_at_once_and_says_so(
@@ -453,9 +457,11 @@ def test_in_a_fixed_order_requests_without_learner_rows_also_wait_for_their_roun
         assert desk.is_waiting(a.groups[0])
 
     def served(self: Scheduler, now: float, *, is_open: bool) -> object:
+        waiting = self._waiting
         if not is_open:
-            return list(self._without_learner_rows)
-        return self.dispatcher.choose(self._trainers, self._queued, self._queued_slots, now)
+            return list(waiting.without_learner_rows)
+        members = self._roster.trainers
+        return self.dispatcher.choose(members, waiting.queued, waiting.num_slots, now)
 
     assert_needed(check, monkeypatch, (Scheduler, "_train_batch", served))
 
@@ -524,7 +530,7 @@ def test_noise_is_keyed_by_episode_and_step_whatever_batch_a_row_is_in(
             [(0, 1, 1), (1, 0, 4)],
         ]
 
-    assert_needed(check, monkeypatch, (Scheduler, "_count_episodes", nothing))
+    assert_needed(check, monkeypatch, (Frames, "count_episodes", nothing))
 
 
 def test_a_client_that_comes_back_draws_no_noise_twice() -> None:

@@ -30,8 +30,11 @@ from royale_server.scheduler import (
     Span,
 )
 from royale_server.scheduler.dispatcher import Dispatcher
+from royale_server.scheduler.frames import Frames
 from royale_server.scheduler.quorum import Quorum
+from royale_server.scheduler.rest import Rest
 from royale_server.scheduler.slots import NO_CELL
+from royale_server.scheduler.timeouts import Timeouts
 from tests.scheduler.clauses import assert_needed, nothing
 from tests.scheduler.desk import Desk, effects_of
 
@@ -80,7 +83,7 @@ def test_a_rest_waits_for_a_group_on_time_though_it_owes_no_frame(
         assert desk.times(Rested) == [0.3]
         assert len(desk.scheduler.state().members) == 2
 
-    assert_needed(check, monkeypatch, (Scheduler, "_is_awaited_at_rest", lambda *_: False))
+    assert_needed(check, monkeypatch, (Rest, "is_awaited", lambda *_: False))
 
 
 def test_a_rest_waits_for_a_group_without_a_frame_only_until_it_is_late(
@@ -92,11 +95,11 @@ def test_a_rest_waits_for_a_group_without_a_frame_only_until_it_is_late(
         assert desk.times(Rested) == [pytest.approx(0.4)]
         assert [member.name for member in desk.scheduler.state().members] == ["a"]
 
-    def patient(self: Scheduler, _group: Group, now: float, since: float) -> bool:
-        self._wake(since + self.config.close_wait_s)
-        return now < since + self.config.close_wait_s
+    def patient(self: Rest, _group: Group, now: float, since: float) -> bool:
+        self._outbox.wake(since + self._close_wait_s)
+        return now < since + self._close_wait_s
 
-    assert_needed(check, monkeypatch, (Scheduler, "_is_awaited_at_rest", patient))
+    assert_needed(check, monkeypatch, (Rest, "is_awaited", patient))
 
 
 def test_a_rest_does_not_wait_for_a_group_outside_the_quorum_that_owes_no_frame(
@@ -117,14 +120,14 @@ def test_a_rest_does_not_wait_for_a_group_outside_the_quorum_that_owes_no_frame(
         desk.send(a.groups[0])
         assert desk.times(Rested) == [pytest.approx(3.05)]
 
-    def whoever(self: Scheduler, group: Group, now: float, since: float) -> bool:
-        until = since + self.config.close_wait_s
+    def whoever(self: Rest, group: Group, now: float, since: float) -> bool:
+        until = since + self._close_wait_s
         if not group.reserved:
-            until = min(until, self.dispatcher.late_at(group))
-        self._wake(until)
+            until = min(until, self._dispatcher.late_at(group))
+        self._outbox.wake(until)
         return now < until
 
-    assert_needed(check, monkeypatch, (Scheduler, "_is_awaited_at_rest", whoever))
+    assert_needed(check, monkeypatch, (Rest, "is_awaited", whoever))
 
 
 def test_the_wait_for_frames_at_rest_is_counted_from_the_end_of_a_learn_step(
@@ -147,14 +150,7 @@ def test_the_wait_for_frames_at_rest_is_counted_from_the_end_of_a_learn_step(
         desk.send(a.groups[1])
         assert desk.times(Rested) == [40.5]
 
-    learned = Scheduler.learned
-
-    def from_the_asking(self: Scheduler, now: float, **outcome: Any) -> None:
-        since = self._rest_since
-        learned(self, now, **outcome)
-        self._rest_since = since
-
-    assert_needed(check, monkeypatch, (Scheduler, "learned", from_the_asking))
+    assert_needed(check, monkeypatch, (Rest, "count_from", nothing))
 
 
 def test_what_is_still_to_be_written_to_frames_travels_with_the_rest(
@@ -170,13 +166,10 @@ def test_what_is_still_to_be_written_to_frames_travels_with_the_rest(
         desk.resume()
         assert effects_of(desk.commands(Infer), Record) == []
 
-    def kept(self: Scheduler, now: float, _since: float) -> None:
-        if all(m.is_parked for m in self._trainers):
-            self._is_rested = True
-            self._freeze(now)
-            self._commands.append(Rested())
+    def kept(self: Scheduler) -> None:
+        self._outbox.commands.append(Rested())
 
-    assert_needed(check, monkeypatch, (Scheduler, "_approach_rest", kept))
+    assert_needed(check, monkeypatch, (Scheduler, "_say_rested", kept))
 
 
 def test_the_parked_request_of_a_session_that_cannot_be_saved_serves_as_bootstrap(
@@ -197,7 +190,7 @@ def test_the_parked_request_of_a_session_that_cannot_be_saved_serves_as_bootstra
         assert bootstraps[0].request is a.groups[0].waiting
         assert [member.name for member in desk.scheduler.state().members] == ["b"]
 
-    assert_needed(check, monkeypatch, (Scheduler, "_bootstrap_unsaved", nothing))
+    assert_needed(check, monkeypatch, (Rest, "bootstrap_unsaved", nothing))
 
 
 def test_what_is_complete_when_a_deterministic_run_loses_a_client_is_saved_and_not_learnt_from(
@@ -216,7 +209,7 @@ def test_what_is_complete_when_a_deterministic_run_loses_a_client_is_saved_and_n
         assert desk.scheduler.state().books.cells.tolist() == [0]
 
     def goes_on(self: Scheduler, text: str, _now: float) -> None:
-        self._commands.append(EndRun(text))
+        self._outbox.commands.append(EndRun(text))
 
     assert_needed(check, monkeypatch, (Scheduler, "_end_run", goes_on))
 
@@ -239,8 +232,7 @@ def test_a_rest_asked_for_at_rest_is_announced_with_what_has_happened_since(
         assert [[type(e) for e in rested.effects] for rested in again] == [[Bootstrap]]
 
     def once(self: Scheduler, now: float) -> None:
-        if self._rest_since is None:
-            self._rest_since = now
+        self._rest.ask(now)
 
     assert_needed(check, monkeypatch, (Scheduler, "rest", once))
 
@@ -272,15 +264,15 @@ def test_a_member_that_is_awaited_is_not_dispatched_and_one_that_is_back_is(
         desk.returned(a)
         assert desk.batches == [["b/0"], ["a/0"]]
 
-    load_group = Scheduler._load_group
+    load = Scheduler.load
 
-    def queued(self: Scheduler, member: Member, *args: Any) -> Group:
-        group = load_group(self, member, *args)
-        self._enqueue(group, group.waiting, args[-1])
-        member.is_present = True
-        return group
+    def queued(self: Scheduler, state: SchedulerState, now: float) -> list[Member]:
+        members = load(self, state, now)
+        for member in members:
+            self.returned(member, now)
+        return members
 
-    assert_needed(check, monkeypatch, (Scheduler, "_load_group", queued))
+    assert_needed(check, monkeypatch, (Scheduler, "load", queued))
 
 
 def test_rounds_of_a_fixed_order_wait_for_whoever_is_awaited(
@@ -351,12 +343,14 @@ def test_a_member_that_does_not_come_back_in_time_is_given_up_and_its_request_se
         assert desk.ledger.discarded_total == 0
         assert desk.ledger.conservation_error == 0
 
-    first_step_left_s = Scheduler._first_step_left_s
+    first_step_left_s = Timeouts.first_step_left_s
 
-    def whoever(self: Scheduler, member: Member, now: float) -> float:
-        return float("inf") if member.entered else first_step_left_s(self, member, now)
+    def whoever(self: Timeouts, member: Member, now: float, *, is_ordered: bool) -> float:
+        if member.entered:
+            return float("inf")
+        return first_step_left_s(self, member, now, is_ordered=is_ordered)
 
-    assert_needed(check, monkeypatch, (Scheduler, "_first_step_left_s", whoever))
+    assert_needed(check, monkeypatch, (Timeouts, "first_step_left_s", whoever))
 
 
 def test_the_parked_request_of_a_member_that_is_awaited_serves_as_bootstrap(
@@ -377,13 +371,13 @@ def test_the_parked_request_of_a_member_that_is_awaited_serves_as_bootstrap(
         assert [(e.rows.tolist(), e.cells.tolist()) for e in own] == [([0], [0])]
         assert len(learn.cells) == 5
 
-    bootstrap = Scheduler._bootstrap
+    bootstrap = Frames.bootstrap
 
-    def present_only(self: Scheduler, group: Group) -> None:
+    def present_only(self: Frames, group: Group) -> None:
         if group.member.is_present:
             bootstrap(self, group)
 
-    assert_needed(check, monkeypatch, (Scheduler, "_bootstrap", present_only))
+    assert_needed(check, monkeypatch, (Frames, "bootstrap", present_only))
 
 
 def test_min_clients_gates_the_first_round_of_a_resumed_attempt_too(

@@ -6,7 +6,6 @@ are seconds since the start.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +23,12 @@ from royale_server.scheduler import (
     Role,
     Scheduler,
 )
+from royale_server.scheduler.closing import Closing
+from royale_server.scheduler.dispatcher import Dispatcher
+from royale_server.scheduler.rest import Rest
+from royale_server.scheduler.timeouts import Timeouts
+from royale_server.scheduler.turns import TurnTaking
+from royale_server.scheduler.waiting import Waiting
 from tests.scheduler.clauses import assert_needed, assert_no_fault, nothing
 from tests.scheduler.desk import Desk
 from tests.scheduler.plans import Plan
@@ -49,7 +54,7 @@ def test_a_session_that_owes_a_request_for_too_long_is_ended_and_its_frames_are_
         assert desk.given_up(Discard.LOST) == 2
         assert desk.scheduler.members == []
 
-    assert_needed(check, monkeypatch, (Scheduler, "_feedback_left_s", INFINITE))
+    assert_needed(check, monkeypatch, (Timeouts, "feedback_left_s", INFINITE))
 
 
 def test_one_silent_group_ends_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,13 +67,13 @@ def test_one_silent_group_ends_its_session(monkeypatch: pytest.MonkeyPatch) -> N
         desk.wait(31.0)
         assert a in [end.member for end in desk.commands(EndSession)]
 
-    def busiest(self: Scheduler, member: Member, now: float) -> float:
+    def busiest(self: Timeouts, member: Member, now: float) -> float:
         owed = [g.owes_since_running for g in member.groups if g.owes_since is not None]
         if not owed:
             return float("inf")
-        return max(owed) + self.config.feedback_wait_timeout_s - self._running(now)
+        return max(owed) + self._feedback_s - self.running(now)
 
-    assert_needed(check, monkeypatch, (Scheduler, "_feedback_left_s", busiest))
+    assert_needed(check, monkeypatch, (Timeouts, "feedback_left_s", busiest))
 
 
 def test_a_client_is_not_timed_out_for_the_length_of_a_learn_step(
@@ -88,7 +93,7 @@ def test_a_client_is_not_timed_out_for_the_length_of_a_learn_step(
         desk.wait(2.0)
         assert [end.member for end in desk.commands(EndSession)] == [b]
 
-    assert_needed(check, monkeypatch, (Scheduler, "_freeze", nothing))
+    assert_needed(check, monkeypatch, (Timeouts, "freeze", nothing))
 
 
 def test_a_client_is_not_timed_out_for_the_length_of_a_rest(
@@ -109,7 +114,7 @@ def test_a_client_is_not_timed_out_for_the_length_of_a_rest(
         desk.wait(2.0)
         assert b in [end.member for end in desk.commands(EndSession)]
 
-    assert_needed(check, monkeypatch, (Scheduler, "_freeze", nothing))
+    assert_needed(check, monkeypatch, (Timeouts, "freeze", nothing))
 
 
 def test_no_one_is_timed_out_while_the_server_owes_the_answer() -> None:
@@ -123,13 +128,13 @@ def test_looking_for_time_outs_costs_nothing_until_one_may_be_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = []
-    first_step_left_s = Scheduler._first_step_left_s
+    feedback_left_s = Timeouts.feedback_left_s
 
-    def counted(self: Scheduler, member: Member, now: float) -> float:
+    def counted(self: Timeouts, member: Member, now: float) -> float:
         looks.append(now)
-        return first_step_left_s(self, member, now)
+        return feedback_left_s(self, member, now)
 
-    monkeypatch.setattr(Scheduler, "_first_step_left_s", counted)
+    monkeypatch.setattr(Timeouts, "feedback_left_s", counted)
     desk = Desk(**DYNAMIC)
     a = desk.enter("a", 1)
     for _ in range(1000):  # 50 s of turns of 50 ms
@@ -154,11 +159,11 @@ def test_evaluation_is_served_while_collection_is_closed(monkeypatch: pytest.Mon
     dispatch = Scheduler._dispatch
 
     def only_open(self: Scheduler, now: float) -> None:
-        evaluating = self._evaluating
+        evaluating = self._waiting.evaluating
         if not self.is_open:
-            self._evaluating = {}
+            self._waiting.evaluating = {}
         dispatch(self, now)
-        self._evaluating = evaluating
+        self._waiting.evaluating = evaluating
 
     assert_needed(check, monkeypatch, (Scheduler, "_dispatch", only_open))
 
@@ -178,14 +183,14 @@ def test_evaluation_has_batches_of_its_own_and_no_cells(monkeypatch: pytest.Monk
         assert desk.ledger.reserved_total == 2
         assert desk.ledger.env_steps_total == 0
 
-    enqueue = Scheduler._enqueue
+    add = Waiting.add
 
-    def as_training(self: Scheduler, group: Group, request: Request, now: float) -> None:
+    def as_training(self: Waiting, group: Group, request: Request) -> None:
         trains, group.trains = group.trains, True
-        enqueue(self, group, request, now)
+        add(self, group, request)
         group.trains = trains
 
-    assert_needed(check, monkeypatch, (Scheduler, "_enqueue", as_training))
+    assert_needed(check, monkeypatch, (Waiting, "add", as_training))
 
 
 def test_no_round_waits_for_an_evaluation_client(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,14 +205,14 @@ def test_no_round_waits_for_an_evaluation_client(monkeypatch: pytest.MonkeyPatch
         assert desk.times(Infer)[-1] == 0.01
         assert desk.batches[-1] == ["a/0", "b/0"]
 
-    end_turn = Scheduler._end_turn
+    end_turn = TurnTaking.end
 
-    def entering(self: Scheduler, group: Group, now: float) -> None:
+    def entering(self: TurnTaking, group: Group, now: float) -> None:
         end_turn(self, group, now)
         if group not in self._quorum:
             self._quorum.enter(group, group.member)
 
-    assert_needed(check, monkeypatch, (Scheduler, "_end_turn", entering))
+    assert_needed(check, monkeypatch, (TurnTaking, "end", entering))
 
 
 def test_training_and_evaluation_take_turns_when_both_always_have_requests(
@@ -258,11 +263,11 @@ def test_at_rest_nothing_is_dispatched_and_every_request_is_at_the_server(
         desk.resume()
         assert desk.batches[2:] == [["a/0", "b/0"]]
 
-    def at_once(self: Scheduler, now: float, since: float) -> None:
-        self._rest_since = None
-        self._commands.append(Rested())
+    def at_once(self: Rest, _now: float, _since: float) -> bool:
+        self.since = None
+        return True
 
-    assert_needed(check, monkeypatch, (Scheduler, "_approach_rest", at_once))
+    assert_needed(check, monkeypatch, (Rest, "approach", at_once))
 
 
 def test_cells_still_reserved_a_close_wait_after_a_rest_request_are_revoked(
@@ -278,7 +283,7 @@ def test_cells_still_reserved_a_close_wait_after_a_rest_request_are_revoked(
         assert desk.times(Notice, "b/0 kept") == [pytest.approx(1.0)]
         assert desk.given_up(Discard.LATE) == 2
 
-    assert_needed(check, monkeypatch, (Scheduler, "_revoke", nothing))
+    assert_needed(check, monkeypatch, (Closing, "revoke", nothing))
 
 
 def test_a_deterministic_run_comes_to_rest_when_everybody_has_answered(
@@ -294,15 +299,8 @@ def test_a_deterministic_run_comes_to_rest_when_everybody_has_answered(
         assert desk.times(Rested) == [30.0]
         assert desk.ledger.discarded_total == 0
 
-    approach_rest = Scheduler._approach_rest
-
-    def impatient(self: Scheduler, now: float, since: float) -> None:
-        config = self.config
-        self.config = replace(config, deterministic=False)
-        approach_rest(self, now, since)
-        self.config = config
-
-    assert_needed(check, monkeypatch, (Scheduler, "_approach_rest", impatient))
+    impatient = property(lambda self: False)
+    assert_needed(check, monkeypatch, (Dispatcher, "is_deterministic", impatient))
 
 
 def test_open_silent_rows_are_cut_at_a_rest_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +313,7 @@ def test_open_silent_rows_are_cut_at_a_rest_point(monkeypatch: pytest.MonkeyPatc
         assert desk.ledger.num_reserved == 0
         assert desk.given_up(Discard.CUT) == 1
 
-    assert_needed(check, monkeypatch, (Scheduler, "_cut", nothing))
+    assert_needed(check, monkeypatch, (Closing, "cut", nothing))
 
 
 def test_a_silent_request_is_held_at_rest_and_answered_afterwards(
@@ -335,9 +333,9 @@ def test_a_silent_request_is_held_at_rest_and_answered_afterwards(
     enqueue = Scheduler._enqueue
 
     def at_once(self: Scheduler, group: Group, request: Request, now: float) -> None:
-        since, self._rest_since = self._rest_since, None
+        since, self._rest.since = self._rest.since, None
         enqueue(self, group, request, now)
-        self._rest_since = since
+        self._rest.since = since
 
     assert_needed(check, monkeypatch, (Scheduler, "_enqueue", at_once))
 
