@@ -42,6 +42,15 @@ class Inference(NamedTuple):
     """What training needs to see again, under the names and layouts of ``Policy.step_state``.
     Each of shape ``(n, …)``."""
 
+    later: Callable[[], dict[str, Array]] | None = None
+    """Computes what is missing in ``step_state`` once the actions are on their way; None if nothing
+    is. Called at most once, before the weights change and while the observations are as they were;
+    not at all where nothing is kept, as in evaluation."""
+
+    def complete(self) -> dict[str, Array]:
+        """Return the whole step state."""
+        return self.step_state if self.later is None else {**self.step_state, **self.later()}
+
 
 class Evaluation(NamedTuple):
     """Present judgement of stored actions, with gradients."""

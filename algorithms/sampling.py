@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,23 +22,14 @@ Array: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
 
 HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-class Sample(NamedTuple):
-    """One action for each row."""
-
-    actions: Array
-    """As the distribution of that name defines them."""
-
-    log_prob: npt.NDArray[np.float32]
-    """Natural logarithm of each row's joint action. Shape ``(n,)``."""
-
-
 def categorical(
     logits: FloatArray, legal: BoolArray | None, noise: Noise, *, deterministic: bool = False
-) -> Sample:
+) -> IntArray:
     """Choose one of k categories for each row.
 
     Args:
@@ -48,11 +39,34 @@ def categorical(
         deterministic: Take the likeliest, the first of several.
 
     Returns:
-        Actions int64 of shape ``(n,)``, from 0. They are legal whatever the logits are.
+        Shape ``(n,)``, from 0. Legal whatever the logits are.
     """
     numbers = None if deterministic else noise.gumbel(Purpose.ACTION, logits.shape[1])
-    actions = choose(logits, legal, numbers)
-    return Sample(actions, _log_prob_of(actions, logits, legal))
+    return choose(logits, legal, numbers)
+
+
+def categorical_log_prob(
+    logits: FloatArray, legal: BoolArray | None, actions: IntArray
+) -> Float32Array:
+    """Return the log-probability of one category a row under a softmax over the legal ones.
+
+    Args:
+        logits: Shape ``(n, k)``.
+        legal: As in ``categorical``.
+        actions: Shape ``(n,)``.
+
+    Returns:
+        Natural logarithm; NaN where logits are absurd. Shape ``(n,)``.
+    """
+    if legal is not None:
+        logits = np.where(legal, logits, np.float32(-np.inf))
+    rows, width = logits.shape
+    with np.errstate(invalid="ignore"):  # absurd logits give NaN, as they should
+        shifted = logits - logits.max(-1, keepdims=True)
+        total = np.exp(shifted).sum(-1)
+        chosen = shifted.reshape(-1)[np.arange(0, rows * width, width) + actions]
+        log_prob: Float32Array = chosen - np.log(total)
+    return log_prob
 
 
 def multi_categorical(
@@ -62,7 +76,7 @@ def multi_categorical(
     noise: Noise,
     *,
     deterministic: bool = False,
-) -> Sample:
+) -> IntArray:
     """Choose one category of each of P parts for each row.
 
     Args:
@@ -73,40 +87,56 @@ def multi_categorical(
         deterministic: Take the likeliest of each part, the first of several.
 
     Returns:
-        Actions int64 of shape ``(n, P)``, from 0, and the sums of the parts' log-probabilities.
+        Shape ``(n, P)``, from 0.
     """
     sizes = tuple(nvec)
     parts, widest = len(sizes), max(sizes)
     numbers = None
     if not deterministic:
         numbers = noise.gumbel(Purpose.ACTION, parts * widest).reshape(-1, widest)
-    grid = _on_grid(logits, sizes, 0.0)
-    allowed = _allowed(legal, sizes, len(logits))
-    actions = choose(grid, allowed, numbers)
-    log_prob = _log_prob_of(actions, grid, allowed).reshape(-1, parts).sum(-1)
-    return Sample(actions.reshape(-1, parts), log_prob)
+    grid, allowed = _on_grid(logits, sizes, 0.0), _allowed(legal, sizes, len(logits))
+    return choose(grid, allowed, numbers).reshape(-1, parts)
+
+
+def multi_categorical_log_prob(
+    logits: FloatArray, nvec: Sequence[int], legal: BoolArray | None, actions: IntArray
+) -> Float32Array:
+    """Return the sum of the parts' log-probabilities; see the two functions before."""
+    sizes = tuple(nvec)
+    grid, allowed = _on_grid(logits, sizes, 0.0), _allowed(legal, sizes, len(logits))
+    parts = categorical_log_prob(grid, allowed, actions.reshape(-1))
+    log_prob: Float32Array = parts.reshape(-1, len(sizes)).sum(-1)
+    return log_prob
 
 
 def diag_gaussian(
     mean: FloatArray, log_std: FloatArray, noise: Noise, *, deterministic: bool = False
-) -> Sample:
+) -> Float32Array:
     """Draw d numbers around a mean for each row; nothing is clipped.
 
     Args:
-        mean: Shape ``(n, d)``.
+        mean: Shape ``(n, d)``, float32 as all below.
         log_std: Natural logarithm of the standard deviation. Shape ``(d,)`` or ``(n, d)``.
         noise: Addresses of the rows.
         deterministic: Take the mean.
 
     Returns:
-        Actions float32 of shape ``(n, d)``.
+        Shape ``(n, d)``.
     """
-    actions = mean
-    if not deterministic:
-        numbers = noise.normal(Purpose.ACTION, mean.shape[1]).astype(np.float32)
-        actions = mean + np.exp(log_std) * numbers
-    standardised = (actions - mean) * np.exp(-log_std)
-    return Sample(actions, -(0.5 * standardised**2 + log_std + HALF_LOG_2_PI).sum(-1))
+    if deterministic:
+        return mean
+    numbers: Array = noise.normal(Purpose.ACTION, mean.shape[1]).astype(np.float32)
+    actions: Array = mean + np.exp(log_std) * numbers
+    return actions
+
+
+def diag_gaussian_log_prob(
+    mean: FloatArray, log_std: FloatArray, actions: Float32Array
+) -> Float32Array:
+    """Return the sum of the dimensions' log-densities. Shape ``(n,)``."""
+    standardised: Array = (actions - mean) * np.exp(-log_std)
+    log_prob: Array = -(0.5 * standardised**2 + log_std + HALF_LOG_2_PI).sum(-1)
+    return log_prob
 
 
 def choose(
@@ -128,22 +158,6 @@ def choose(
         scores = np.where(legal, np.maximum(scores, lowest), -np.inf)
     chosen: IntArray = scores.argmax(-1)
     return chosen
-
-
-def _log_prob_of(
-    actions: IntArray, logits: FloatArray, legal: BoolArray | None
-) -> npt.NDArray[np.float32]:
-    """Log-probability of one category a row under a softmax over the legal ones. ``(m, k)``."""
-    if legal is not None:
-        logits = np.where(legal, logits, np.float32(-np.inf))
-    rows, width = logits.shape
-    with np.errstate(invalid="ignore"):  # absurd logits give NaN, as they should
-        shifted = logits - logits.max(-1, keepdims=True)
-        total = np.exp(shifted).sum(-1)
-        log_prob: npt.NDArray[np.float32] = shifted.reshape(-1)[
-            np.arange(0, rows * width, width) + actions
-        ] - np.log(total)
-    return log_prob
 
 
 def _on_grid(values: Array, nvec: tuple[int, ...], fill: float) -> Array:

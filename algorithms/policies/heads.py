@@ -17,7 +17,6 @@ from algorithms import sampling
 from algorithms.distributions import Categorical, DiagGaussian, Distribution, MultiCategorical
 from algorithms.noise import Noise
 from algorithms.policies.config import BoxActions
-from algorithms.sampling import Sample
 from algorithms.spaces import ArraySpec
 from algorithms.storage import Array, BoolArray
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec, MultiDiscreteSpec, SpaceSpec
@@ -80,8 +79,8 @@ class ActionHead(nn.Module, ABC):
     @abstractmethod
     def sample(
         self, outputs: Array, masks: BoolArray | None, noise: Noise, *, deterministic: bool
-    ) -> Sample:
-        """Choose an action for each row, as it is stored, with its log-probability.
+    ) -> Array:
+        """Choose an action for each row, as it is stored.
 
         Args:
             outputs: Shape ``(n, num_outputs)``.
@@ -89,6 +88,10 @@ class ActionHead(nn.Module, ABC):
             noise: Addresses of the rows.
             deterministic: Take the likeliest.
         """
+
+    @abstractmethod
+    def log_prob(self, outputs: Array, masks: BoolArray | None, samples: Array) -> Array:
+        """Return the log-probability of stored samples, float32 of shape ``(n,)``."""
 
     @abstractmethod
     def to_environment(self, samples: Array) -> tuple[Array, ...]:
@@ -117,9 +120,13 @@ class DiscreteHead(ActionHead):
 
     def sample(
         self, outputs: Array, masks: BoolArray | None, noise: Noise, *, deterministic: bool
-    ) -> Sample:
+    ) -> Array:
         """Return one choice a row."""
         return sampling.categorical(outputs, masks, noise, deterministic=deterministic)
+
+    def log_prob(self, outputs: Array, masks: BoolArray | None, samples: Array) -> Array:
+        """Return the log-probability of each choice."""
+        return sampling.categorical_log_prob(outputs, masks, samples)
 
     def to_environment(self, samples: Array) -> tuple[Array, ...]:
         """Return the samples counted from the space's start."""
@@ -141,10 +148,14 @@ class MultiDiscreteHead(ActionHead):
 
     def sample(
         self, outputs: Array, masks: BoolArray | None, noise: Noise, *, deterministic: bool
-    ) -> Sample:
+    ) -> Array:
         """Return one choice a part and row."""
         nvec = self._nvec
         return sampling.multi_categorical(outputs, nvec, masks, noise, deterministic=deterministic)
+
+    def log_prob(self, outputs: Array, masks: BoolArray | None, samples: Array) -> Array:
+        """Return the sum of the choices' log-probabilities."""
+        return sampling.multi_categorical_log_prob(outputs, self._nvec, masks, samples)
 
     def to_environment(self, samples: Array) -> tuple[Array, ...]:
         """Return the samples as they are."""
@@ -179,10 +190,14 @@ class GaussianHead(ActionHead):
 
     def sample(
         self, outputs: Array, masks: BoolArray | None, noise: Noise, *, deterministic: bool
-    ) -> Sample:
+    ) -> Array:
         """Return numbers around the outputs."""
         log_std = self.log_std.numpy(force=True)
         return sampling.diag_gaussian(outputs, log_std, noise, deterministic=deterministic)
+
+    def log_prob(self, outputs: Array, masks: BoolArray | None, samples: Array) -> Array:
+        """Return the sum of the dimensions' log-densities."""
+        return sampling.diag_gaussian_log_prob(outputs, self.log_std.numpy(force=True), samples)
 
     def to_environment(self, samples: Array) -> tuple[Array, ...]:
         """Return the samples inside the bounds, in the space's shape and dtype."""

@@ -76,7 +76,6 @@ class MLPPolicy(TrainablePolicy):
         on_arrays = self._device.type == "cpu" and config.precision == "float32"
         self._runner = None if on_arrays else DeviceRunner(self._device, width, self._forward)
 
-    @torch.inference_mode()
     def act(
         self,
         observations: tuple[Array, ...],
@@ -85,18 +84,25 @@ class MLPPolicy(TrainablePolicy):
         deterministic: bool = False,
     ) -> Inference:
         """Choose an action for each row; see the base class."""
-        outputs, values = self._infer(self._encode(observations), self.actor, self.critic)
-        sample = self.head.sample(outputs, masks, noise, deterministic=deterministic)
-        return Inference(
-            actions=self.head.to_environment(sample.actions),
-            step_state={
-                "action": sample.actions,
-                "log_prob": sample.log_prob,
-                "value": values.reshape(-1),
-            },
-        )
+        matrix = self._encode(observations)
+        outputs, values = self._actor_and_critic(matrix)
+        samples = self.head.sample(outputs, masks, noise, deterministic=deterministic)
 
-    @torch.inference_mode()
+        def later() -> dict[str, Array]:
+            known = self._infer(matrix, self.critic)[0] if values is None else values
+            log_prob = self.head.log_prob(outputs, masks, samples)
+            return {"log_prob": log_prob, "value": known.reshape(-1)}
+
+        actions = self.head.to_environment(samples)
+        return Inference(actions=actions, step_state={"action": samples}, later=later)
+
+    def _actor_and_critic(self, matrix: Matrix) -> tuple[Matrix, Matrix | None]:
+        """Run the actor, and the critic where one way to a device serves both."""
+        if self._runner is None:
+            return self._infer(matrix, self.actor)[0], None
+        outputs, values = self._infer(matrix, self.actor, self.critic)
+        return outputs, values
+
     def values(self, observations: tuple[Array, ...]) -> npt.NDArray[np.float32]:
         """Return ``V(s)`` of each row. Shape ``(n,)``."""
         (values,) = self._infer(self._encode(observations), self.critic)
@@ -114,7 +120,8 @@ class MLPPolicy(TrainablePolicy):
     def _infer(self, matrix: Matrix, *towers: Tower) -> list[Matrix]:
         """Run towers without gradients, where the weights are."""
         if self._runner is not None:
-            return self._runner.run(matrix, *towers)
+            with torch.inference_mode():
+                return self._runner.run(matrix, *towers)
         return [tower.forward_arrays(matrix) for tower in towers]
 
     def _forward(self, tower: Tower, rows: Tensor) -> Tensor:

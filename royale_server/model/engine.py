@@ -55,16 +55,24 @@ class Inferred:
 
 
 @dataclass(frozen=True, slots=True)
+class _Aside:
+    """Rows of a batch that were gathered beside their cells."""
+
+    has_cell: Array
+    """Which rows are the learner's. Shape ``(n,)``."""
+    observations: Arrays
+
+
+@dataclass(frozen=True, slots=True)
 class _Unwritten:
     """What is still to be written of a batch that was inferred."""
 
     batch: Infer
     cells: Cells
-    step_state: Mapping[str, Array]
-    """Of the rows that have cells, as all below."""
+    inference: Inference
     masks: Array | None
-    observations: Arrays | None
-    """None if they were gathered into their cells."""
+    aside: _Aside | None
+    """None if all rows were gathered into their cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +154,16 @@ class Engine:
         if not len(batch.cells):
             return
         storage.assign(cells, batch.cell_slots, batch.ordinals)
-        if unwritten.observations is not None:
-            for target, rows in zip(storage.observations, unwritten.observations, strict=True):
-                target[cells] = rows
-        if unwritten.masks is not None:
-            storage.write_masks(batch.cells, unwritten.masks)
-        storage.write_step_state(cells, unwritten.step_state)
+        step_state, masks, aside = unwritten.inference.complete(), unwritten.masks, unwritten.aside
+        if aside is not None:
+            has_cell = aside.has_cell
+            for target, rows in zip(storage.observations, aside.observations, strict=True):
+                target[cells] = rows[has_cell]
+            step_state = {name: rows[has_cell] for name, rows in step_state.items()}
+            masks = None if masks is None else masks[has_cell]
+        if masks is not None:
+            storage.write_masks(batch.cells, masks)
+        storage.write_step_state(cells, step_state)
 
     def learn(
         self,
@@ -269,7 +281,7 @@ class Engine:
                 masks[at:stop] = step.masks
             at = stop
         inference = self.policy.act(block, masks, noise, deterministic=False)
-        self._unwritten = _Unwritten(batch, cells, inference.step_state, masks, None)
+        self._unwritten = _Unwritten(batch, cells, inference, masks, None)
         return inference.actions
 
     def _infer_mixed(self, batch: Infer, cells: Cells, noise: Noise) -> Arrays:
@@ -284,16 +296,9 @@ class Engine:
         masks = None
         if self.storage.mask_size is not None:
             masks = np.concatenate([np.asarray(step.masks) for step in steps])
-        inference: Inference = self.policy.act(
-            observations, masks, noise, deterministic=batch.evaluation
-        )
-        self._unwritten = _Unwritten(
-            batch,
-            cells,
-            {name: rows[has_cell] for name, rows in inference.step_state.items()},
-            None if masks is None else masks[has_cell],
-            tuple(rows[has_cell] for rows in observations),
-        )
+        inference = self.policy.act(observations, masks, noise, deterministic=batch.evaluation)
+        aside = _Aside(has_cell, observations)
+        self._unwritten = _Unwritten(batch, cells, inference, masks, aside)
         return inference.actions
 
     def _noise(self, batch: Infer) -> Noise:

@@ -57,8 +57,9 @@ def collect(policy, *, num_slots=4, num_steps=8, iteration=0, reward=None, episo
         inference = policy.act(
             storage.observations_of(cells), masks, make_noise(num_slots, ordinal)
         )
-        storage.write_step_state(cells, inference.step_state)
-        samples = inference.step_state["action"]
+        step_state = inference.complete()
+        storage.write_step_state(cells, step_state)
+        samples = step_state["action"]
         rewards = generator.standard_normal(num_slots) if reward is None else reward(samples)
         storage.add_rewards(cells, rewards)
         is_last = np.full(num_slots, (ordinal + 1) % episode_length == 0)

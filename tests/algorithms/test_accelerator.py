@@ -150,7 +150,7 @@ def test_bfloat16_acts_and_learns_in_the_same_numbers_with_float32_around_them()
     exact = MLPPolicy(MLPPolicyConfig(), SPACES)
     matrix = rows(40)
     noise = Noise(np.arange(40, dtype="u8"), np.zeros(40, "u8"), np.zeros(40, "u8"))
-    state = policy.act((matrix,), None, noise).step_state
+    state = policy.act((matrix,), None, noise).complete()
     judged = policy.evaluate_actions(
         policy.prepare((matrix,)), None, torch.from_numpy(state["action"])
     )

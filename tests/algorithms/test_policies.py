@@ -115,8 +115,8 @@ def test_stored_is_the_sample_and_the_environment_gets_it_clipped():
         BoxSpec(-1, 1, (1,), "float32"), [0.9], log_std_init=math.log(0.3)
     )
     answer = policy.act(observe(1), None, GivenNoise((1.4 - 0.9) / 0.3))
-    assert answer.step_state["action"][0, 0] == pytest.approx(1.4)
-    assert answer.step_state["log_prob"][0] == pytest.approx(-1.10385454, abs=1e-5)
+    assert answer.complete()["action"][0, 0] == pytest.approx(1.4)
+    assert answer.complete()["log_prob"][0] == pytest.approx(-1.10385454, abs=1e-5)
     assert answer.actions[0].tolist() == [[1.0]]
 
 
@@ -148,7 +148,7 @@ def test_discrete_actions_count_from_the_start_of_the_space_and_samples_from_zer
     answer = policy.act(observe(2), None, make_noise(2), deterministic=True)
     assert answer.actions[0].tolist() == [-3, -3]
     assert answer.actions[0].dtype == np.int64
-    assert answer.step_state["action"].tolist() == [2, 2]
+    assert answer.complete()["action"].tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -158,10 +158,10 @@ def test_masked_actions_are_never_chosen(action, deterministic):
     policy = make_constant_policy(action, [9.0] + [0.0] * (width - 1), masks=True)
     masks = np.tile([False, True, True, False, True, False, True][:width], (500, 1))
     answer = policy.act(observe(500), masks, make_noise(500), deterministic)
-    chosen = answer.step_state["action"].reshape(500, -1)
+    chosen = answer.complete()["action"].reshape(500, -1)
     assert set(chosen[:, 0]) <= {1, 2}
     assert set(chosen[:, -1]) <= ({0, 2} if width == 7 else {1, 2})
-    assert np.isfinite(answer.step_state["log_prob"]).all()
+    assert np.isfinite(answer.complete()["log_prob"]).all()
 
 
 def test_row_is_answered_alike_in_any_batch():
@@ -173,8 +173,8 @@ def test_row_is_answered_alike_in_any_batch():
         part_noise = type(noise)(noise.keys[row], noise.episodes[row], noise.steps[row])
         part = policy.act((observations[0][row],), None, part_noise)
         assert part.actions[0].tolist() == whole.actions[0][row].tolist()
-        for name, column in part.step_state.items():
-            assert column == pytest.approx(whole.step_state[name][row], abs=1e-6)
+        for name, column in part.complete().items():
+            assert column == pytest.approx(whole.complete()[name][row], abs=1e-6)
 
 
 def test_samples_follow_the_noise_and_modes_do_not():
@@ -183,7 +183,7 @@ def test_samples_follow_the_noise_and_modes_do_not():
 
     def act(step, deterministic):
         answer = policy.act(observations, None, make_noise(4, step), deterministic)
-        return answer.step_state["action"].tolist()
+        return answer.complete()["action"].tolist()
 
     assert act(0, False) == act(0, False) != act(1, False)
     assert act(0, True) == act(1, True)
@@ -193,8 +193,8 @@ def test_answer_has_the_declared_layout():
     for action in (DiscreteSpec(3), MultiDiscreteSpec((2, 2)), BoxSpec(-1, 1, (), "float64")):
         policy = make_policy(action)
         answer = policy.act(observe(6), None, make_noise(6))
-        assert answer.step_state.keys() == policy.step_state.keys()
-        for name, column in answer.step_state.items():
+        assert answer.complete().keys() == policy.step_state.keys()
+        for name, column in answer.complete().items():
             assert column.dtype == policy.step_state[name].dtype
             assert column.shape == (6, *policy.step_state[name].shape)
 
@@ -206,7 +206,7 @@ def test_read_only_observations_are_taken_and_left_alone(normalize_observations)
     (rows,) = observe(5)
     copy = rows.copy()
     rows.flags.writeable = False
-    values = policy.act((rows,), None, make_noise(5)).step_state["value"]
+    values = policy.act((rows,), None, make_noise(5)).complete()["value"]
     assert np.array_equal(rows, copy)
     assert np.array_equal(values, policy.values((rows,)))
     assert values.shape == (5,)
@@ -225,9 +225,9 @@ def test_judgement_of_stored_actions_has_one_number_a_row():
     policy = make_policy(MultiDiscreteSpec((3, 2)))
     answer = policy.act(observe(5), None, make_noise(5))
     now = policy.evaluate_actions(
-        policy.prepare(observe(5)), None, torch.from_numpy(answer.step_state["action"])
+        policy.prepare(observe(5)), None, torch.from_numpy(answer.complete()["action"])
     )
-    ratio = (now.log_prob - torch.from_numpy(answer.step_state["log_prob"])).exp()
+    ratio = (now.log_prob - torch.from_numpy(answer.complete()["log_prob"])).exp()
     assert ratio.shape == now.entropy.shape == now.values.shape == (5,)
     assert ratio.detach().numpy() == pytest.approx(np.ones(5), abs=1e-6)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -16,12 +18,17 @@ ROWS = 200
 NVEC = (3, 1, 5)
 
 
+class Chosen(NamedTuple):
+    actions: np.ndarray
+    log_prob: np.ndarray
+
+
 def make_noise(n: int = ROWS) -> Noise:
     return Noise(np.arange(n, dtype="u8") * 7, np.zeros(n, "u8"), np.arange(n, dtype="u8"))
 
 
-def pair(kind: str, masked: bool) -> tuple[sampling.Sample, sampling.Sample, Distribution]:
-    """A sample, the mode, and the tensor distribution of the same numbers."""
+def pair(kind: str, masked: bool) -> tuple[list[Chosen], Distribution]:
+    """A sample and the mode with their log-probs, and the tensor distribution of the same."""
     generator = np.random.default_rng(3)
     outputs = generator.normal(size=(ROWS, sum(NVEC)), scale=3).astype(np.float32)
     legal = generator.random(outputs.shape) < 0.4
@@ -30,25 +37,24 @@ def pair(kind: str, masked: bool) -> tuple[sampling.Sample, sampling.Sample, Dis
     tensors = torch.from_numpy(outputs)
     tensor_mask = None if mask is None else torch.from_numpy(mask)
     noise = make_noise()
-    samples = []
-    for deterministic in (False, True):
+    chosen = []
+    for how in (False, True):
         match kind:
             case "choice":
-                chosen = sampling.categorical(outputs, mask, noise, deterministic=deterministic)
+                actions = sampling.categorical(outputs, mask, noise, deterministic=how)
+                log_prob = sampling.categorical_log_prob(outputs, mask, actions)
                 distribution: Distribution = Categorical(tensors, tensor_mask)
             case "choices":
-                chosen = sampling.multi_categorical(
-                    outputs, NVEC, mask, noise, deterministic=deterministic
-                )
+                actions = sampling.multi_categorical(outputs, NVEC, mask, noise, deterministic=how)
+                log_prob = sampling.multi_categorical_log_prob(outputs, NVEC, mask, actions)
                 distribution = MultiCategorical(tensors, NVEC, tensor_mask)
             case _:
                 log_std = np.linspace(-1, 1, sum(NVEC), dtype=np.float32)
-                chosen = sampling.diag_gaussian(
-                    outputs, log_std, noise, deterministic=deterministic
-                )
+                actions = sampling.diag_gaussian(outputs, log_std, noise, deterministic=how)
+                log_prob = sampling.diag_gaussian_log_prob(outputs, log_std, actions)
                 distribution = DiagGaussian(tensors, torch.from_numpy(log_std))
-        samples.append(chosen)
-    return samples[0], samples[1], distribution
+        chosen.append(Chosen(actions, log_prob))
+    return chosen, distribution
 
 
 @pytest.mark.parametrize(
@@ -62,7 +68,7 @@ def pair(kind: str, masked: bool) -> tuple[sampling.Sample, sampling.Sample, Dis
     ],
 )
 def test_samples_modes_and_log_probabilities_are_those_of_the_tensor_distribution(kind, masked):
-    sample, mode, distribution = pair(kind, masked)
+    (sample, mode), distribution = pair(kind, masked)
     expected = distribution.sample(make_noise())
     # Numbers are rounded to 24 bits by either library; choices must be the same.
     tolerance = {"rtol": 1e-6, "atol": 1e-6} if kind == "numbers" else {"rtol": 0, "atol": 0}
@@ -78,10 +84,11 @@ def test_samples_modes_and_log_probabilities_are_those_of_the_tensor_distributio
 
 def test_a_row_of_absurd_logits_has_no_log_probability_and_the_others_keep_theirs():
     logits = np.array([[np.nan, 0], [0, 0], [np.inf, np.inf]], np.float32)
-    chosen = sampling.categorical(logits, None, make_noise(3))
+    actions = sampling.categorical(logits, None, make_noise(3))
+    log_prob = sampling.categorical_log_prob(logits, None, actions)
     # A fair coin: log(1/2).
-    assert chosen.log_prob[1] == pytest.approx(-0.6931472)
-    assert np.isnan(chosen.log_prob[[0, 2]]).all()
+    assert log_prob[1] == pytest.approx(-0.6931472)
+    assert np.isnan(log_prob[[0, 2]]).all()
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "silu"])

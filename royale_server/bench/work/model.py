@@ -38,7 +38,9 @@ def measure(*, num_envs: int, seconds: float) -> dict[str, float]:
     noise = _noise(num_envs)
     part = seconds / 4
     return {
-        "act_us": microseconds_a_call(lambda: policy.act((observations,), None, noise), part),
+        "act_us": microseconds_a_call(
+            lambda: policy.act((observations,), None, noise).complete(), part
+        ),
         "lean_act_us": microseconds_a_call(lambda: rollout.net.sample(observations), part),
         "learn_ms": _learn_us(policy, rollout, part) / 1000,
         "lean_learn_ms": _lean_learn_us(rollout, part) / 1000,
@@ -81,7 +83,7 @@ def _storage(policy: MLPPolicy, rollout: Rollout) -> RolloutStorage:
         storage.assign(cells, slots, np.full(num_envs, t))
         storage.observations[0][cells] = rollout.observations[t]
         inference = policy.act((rollout.observations[t],), None, _noise(num_envs, t))
-        storage.write_step_state(cells, inference.step_state)
+        storage.write_step_state(cells, inference.complete())
         storage.add_rewards(cells, rollout.rewards[t].astype(np.float64))
         ended, terminated = rollout.ended[t], rollout.terminated[t]
         storage.finish(cells, terminated, ended & ~terminated)
