@@ -1,0 +1,152 @@
+"""Where the time of a round goes in a live server; ``python -m tests.benchmarks.stages``.
+
+Starts a server whose stages carry stopwatches, and its clients, and prints for each stage the
+median time and the median processor time of a call, and how much of a round that is. The watches
+take about two microseconds a call themselves; do not add up what contains each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+REPORT = "ROYALE_STAGES_REPORT"
+STAGES = (
+    ("message: all", "royale_server.endpoint.hub", "Hub", "received"),
+    ("message: read and check", "royale_server.endpoint.session", "ServerSession", "receive"),
+    ("message: account and queue", "royale_server.endpoint.hub", "Hub", "_step"),
+    ("scheduler: request", "royale_server.scheduler", "Scheduler", "request"),
+    ("scheduler: advance", "royale_server.scheduler", "Scheduler", "advance"),
+    ("inference: all", "royale_server.model.engine", "Engine", "infer"),
+    ("inference: policy", "algorithms.policies.mlp", "MLPPolicy", "act"),
+    ("answers: all", "royale_server.endpoint.hub", "Hub", "_inferred"),
+    ("answers: write one", "royale_server.endpoint.session", "ServerSession", "action"),
+    ("answers: send one", "royale_server.endpoint.websocket_server", "SocketConnection", "send"),
+)
+WARM_UP_CALLS = 200
+
+
+class Stopwatch:
+    """Times every call of one method."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.walls: list[float] = []
+        self.cpus: list[float] = []
+
+    def attached(self) -> Callable[..., Any]:
+        """The method with the watch on it."""
+        method, walls, cpus = self.method, self.walls, self.cpus
+        clock, thread_clock = time.perf_counter, time.thread_time
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            wall, cpu = clock(), thread_clock()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                cpus.append(thread_clock() - cpu)
+                walls.append(clock() - wall)
+
+        return timed
+
+
+def serve(words: list[str]) -> int:
+    """Be a server with stopwatches; write what they say when it ends."""
+    from importlib import import_module
+
+    watches: dict[str, Stopwatch] = {}
+    for stage, module, owner, name in STAGES:
+        kind = getattr(import_module(module), owner)
+        watches[stage] = Stopwatch(getattr(kind, name))
+        setattr(kind, name, watches[stage].attached())
+    atexit.register(report, watches)
+    from royale_server.cli import main
+
+    return main(words)
+
+
+def report(watches: dict[str, Stopwatch]) -> None:
+    """Write medians of the calls after warm-up."""
+    kept = {s: (w.walls[WARM_UP_CALLS:], w.cpus[WARM_UP_CALLS:]) for s, w in watches.items()}
+    batches = max(1, len(kept["inference: all"][0]))
+    rows = {
+        stage: {
+            "calls_a_round": len(walls) / batches,
+            "wall_us": statistics.median(walls) * 1e6,
+            "cpu_us": statistics.median(cpus) * 1e6,
+        }
+        for stage, (walls, cpus) in kept.items()
+        if walls
+    }
+    Path(os.environ[REPORT]).write_text(json.dumps(rows), "utf-8")
+
+
+def measure(folder: Path, *, clients: int, num_envs: int, iterations: int) -> dict[str, Any]:
+    """Run it and return the report, with the median rate of collecting."""
+    frames = 128 * clients * num_envs
+    file, address = folder / "report.json", folder / "address"
+    words = [*("mlp-policy", "default", "ppo", "default"), "--port", "0"]
+    words += ["--address-file", str(address), "--min-clients", str(clients)]
+    words += ["--algo.frames-per-iteration", str(frames), "--algo.num-epochs", "1"]
+    words += ["--algo.total-timesteps", str(frames * iterations), "--exp-name", "stages"]
+    words += ["--checkpoint-base-dir", str(folder / "runs"), "--log-level", "warning"]
+    run = [sys.executable, "-m", "tests.benchmarks.stages", "--serve", *words]
+    with open(folder / "server.log", "w", encoding="utf-8") as log:
+        server = subprocess.Popen(
+            run, env={**os.environ, REPORT: str(file)}, stdout=log, stderr=log
+        )
+        try:
+            while not address.exists():
+                if server.poll() is not None:
+                    raise SystemExit((folder / "server.log").read_text("utf-8"))
+                time.sleep(0.1)
+            url = f"ws://{address.read_text('utf-8').strip()}"
+            for number in range(clients):
+                client = [sys.executable, "-m", "royale_client", "gym", "--env-id", "CartPole-v1"]
+                client += ["--num-envs", str(num_envs), "--server-url", url]
+                client += ["--client-name", f"client-{number}"]
+                subprocess.Popen(client, stdout=log, stderr=log)
+            server.wait()
+        finally:
+            server.kill()
+    lines = next(folder.glob("runs/*/*/*/metrics.jsonl")).read_text("utf-8").splitlines()
+    rates = [json.loads(line)["throughput/collect_frames_per_s"] for line in lines[2:]]
+    stages = json.loads(file.read_text("utf-8"))
+    return {"collect_per_s": statistics.median(rates), "stages": stages}
+
+
+def main() -> None:
+    """Print a table."""
+    if sys.argv[1:2] == ["--serve"]:
+        raise SystemExit(serve(sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=2)
+    parser.add_argument("--num-envs", type=int, default=16)
+    parser.add_argument("--iterations", type=int, default=20)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="royale-stages-") as folder:
+        result = measure(Path(folder), **vars(arguments))
+    rate = result["collect_per_s"]
+    rows = arguments.clients * arguments.num_envs
+    print(
+        f"{arguments.clients} clients x {arguments.num_envs}: {rate:,.0f} frames/s,"
+        f" a round of {rows} frames {1e6 * rows / rate:,.0f} us"
+    )
+    print(f"{'stage':28} {'calls a round':>13} {'us':>8} {'cpu us':>8} {'us a round':>11}")
+    for stage, row in result["stages"].items():
+        calls, wall, cpu = row["calls_a_round"], row["wall_us"], row["cpu_us"]
+        print(f"{stage:28} {calls:13.2f} {wall:8.1f} {cpu:8.1f} {calls * wall:11.1f}")
+
+
+if __name__ == "__main__":
+    main()
