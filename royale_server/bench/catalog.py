@@ -30,6 +30,7 @@ ARENA_LEAVES = (("|u1", (18, 20, 12)), ("<f4", (96,)))
 ARENA_MASK = 961
 ARENA_ROWS = 128
 """Two seats of 64 battles."""
+DYNAMIC = ("--dispatch", "dynamic")
 NO_MODEL = ("dummy-policy", "default", "dummy", "default")
 
 
@@ -37,14 +38,19 @@ NO_MODEL = ("dummy-policy", "default", "dummy", "default")
 
 
 def _product(
-    clients: int, envs: int, *, learns: bool, vectorization: str = "sync", procs: int = 1
+    clients: int,
+    envs: int,
+    *flags: str,
+    learns: bool,
+    vectorization: str = "sync",
+    procs: int = 1,
 ) -> Product:
     return Product(
-        name=OURS,
+        name=" ".join([OURS, *flags]),
         clients=clients,
         envs=envs,
         procs=procs,
-        flags=yardstick.server_flags(clients * procs * envs, learns=learns),
+        flags=(*yardstick.server_flags(clients * procs * envs, learns=learns), *flags),
         client=("gym", "--env-id", yardstick.ENV_ID, "--vectorization", vectorization),
     )
 
@@ -105,11 +111,16 @@ def _rollout(
     envs: int, *, bar: float, aim: float, vectorization: str = "sync", inline: bool = True
 ) -> Bench:
     """Two clients of so many environments each against one process with so many."""
+    dynamic = _product(2, envs, *DYNAMIC, learns=False, vectorization=vectorization)
     contenders: list[Contender] = [
         _product(2, envs, learns=False, vectorization=vectorization),
         _plain(envs, vectorization),
+        dynamic,
     ]
-    claims = [Claim(of=OURS, over="plain loop", figure=RATE, bar=bar, aim=aim)]
+    claims = [
+        Claim(of=OURS, over="plain loop", figure=RATE, bar=bar, aim=aim),
+        Claim(of=dynamic.name, over="plain loop", figure=RATE),
+    ]
     if inline:
         contenders.append(_inline(envs, learns=False))
         claims.append(Claim(of=OURS, over="--inline", figure=RATE))
