@@ -135,7 +135,7 @@ class Dispatcher:
             Groups in batch order, or None: wait for a further request or `wake_at`.
         """
         self.wake_at = None
-        if not self._may_start(members):
+        if not (self._started or self._may_start(members)):
             return None
         if self.is_ordered:
             return self._alternate(members)
@@ -146,9 +146,8 @@ class Dispatcher:
         return self._barrier(queued, now)
 
     def _may_start(self, members: Sequence[Member]) -> bool:
-        if not self._started:
-            ready = sum(member.entered and member.is_present for member in members)
-            self._started = ready >= self._config.min_clients
+        ready = sum(member.entered and member.is_present for member in members)
+        self._started = ready >= self._config.min_clients
         return self._started
 
     def _alternate(self, members: Sequence[Member]) -> list[Group] | None:

@@ -321,12 +321,11 @@ class Scheduler:
     def advance(self, now: float) -> list[Command]:
         """Do everything that is due. Call it after every event and at `wake_at`."""
         outbox, timeouts = self._outbox, self._timeouts
-        outbox.wake_at = math.inf
         if now >= timeouts.next_at:
             self._expire(now)
+        outbox.wake_at = timeouts.next_at
         if self.is_idle and not self._rest.is_reached:
             self._dispatch(now)
-        outbox.wake_at = min(outbox.wake_at, timeouts.next_at)
         if self.dispatcher.notice is not None:
             outbox.commands.append(Notice("dispatch", self.dispatcher.notice))
             self.dispatcher.notice = None
