@@ -29,7 +29,8 @@ class ClientConfig:
     twice, and may decide otherwise at the next start: give the number where a run is to be resumed
     exactly."""
     server_url: str | None = None
-    """ws://HOST:PORT or wss://HOST:PORT of the server; default ws://127.0.0.1:8000."""
+    """ws://HOST:PORT or wss://HOST:PORT of the server, or unix:///PATH of its socket file on this
+    machine; default ws://127.0.0.1:8000."""
     server_host: str | None = None
     """Host of the server, instead of --server-url."""
     server_port: int | None = None

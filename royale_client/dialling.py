@@ -5,8 +5,10 @@ This module never retries, and knows no connection after its handshake.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import stat
 import time
 
 import websockets.exceptions as ws_errors
@@ -25,6 +27,8 @@ from royale_client.wire.version import SUBPROTOCOL
 _UNRETRYABLE_CLOSE_CODES = frozenset({1002, 1003, 1007, 1008, 1009, 1010})
 _TOO_BIG = 1009
 _READ_BYTES = 64 * 1024
+_FILE_BUFFER_BYTES = 2**20
+"""Of a socket file, which has room for a small part of a message of images otherwise."""
 
 
 def dial(url: str, host: str, port: int, deadline: float) -> tuple[socket.socket, str]:
@@ -58,11 +62,48 @@ def dial(url: str, host: str, port: int, deadline: float) -> tuple[socket.socket
     raise ServerUnreachableError(url, tuple(attempts))
 
 
-def _connected(sock: socket.socket, target: tuple[object, ...], limit_s: float) -> socket.socket:
+def dial_file(url: str, path: str, deadline: float) -> socket.socket:
+    """Connect to a socket file of this machine.
+
+    Args:
+        url: What the user gave, for messages.
+        path: The file.
+        deadline: Monotonic time by which it must have accepted.
+
+    Raises:
+        ServerUnreachableError: If there is none, or nobody listens behind it.
+        HandshakeRefusedError: If it belongs to somebody else, or there can be none.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        raise HandshakeRefusedError(f"{url}: this system has no socket files; use ws://HOST:PORT")
+    sock = socket.socket(socket.AF_UNIX)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _FILE_BUFFER_BYTES)
+    try:
+        return _connected(sock, path, max(0.1, deadline - time.monotonic()))
+    except FileNotFoundError as error:
+        raise ServerUnreachableError(url, ((path, "there is no such file"),)) from error
+    except ConnectionRefusedError as error:
+        reason = "nobody listens there any more"
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            reason = "this is no socket file"
+        raise ServerUnreachableError(url, ((path, reason),)) from error
+    except PermissionError as error:
+        raise HandshakeRefusedError(
+            f"{url}: permission denied; the socket file is for the user who started the server. "
+            "Run the client as that user, or connect over TCP"
+        ) from error
+    except OSError as error:
+        raise ServerUnreachableError(url, ((path, error.strerror or str(error)),)) from error
+
+
+def _connected(
+    sock: socket.socket, target: tuple[object, ...] | str, limit_s: float
+) -> socket.socket:
     """Connect one socket, or close it and raise what went wrong."""
     try:
-        # A step is sent in one go and waited for: holding it back for more to come only delays it.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if isinstance(target, tuple):
+            # A step is sent in one go and waited for: to hold it back for more only delays it.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(limit_s)
         sock.connect(target)
     except OSError:

@@ -70,7 +70,7 @@ class PolicyClient:
     takes if you can.
 
     Args:
-        url: ``ws://HOST:PORT`` or ``wss://HOST:PORT`` of the server.
+        url: ``ws://HOST:PORT`` or ``wss://HOST:PORT`` of the server, or ``unix:///PATH``.
         observation_space: A Gymnasium space or a SpaceSpec, of one slot.
         action_space: A Gymnasium space or a SpaceSpec, of one slot.
         num_slots: Number of slots; None for one, without a leading dimension.

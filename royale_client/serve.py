@@ -118,7 +118,7 @@ def serve_env(
 
     Args:
         env: A Gymnasium environment or vector environment of any autoreset rule.
-        url: ``ws://HOST:PORT`` or ``wss://HOST:PORT`` of the server.
+        url: ``ws://HOST:PORT`` or ``wss://HOST:PORT`` of the server, or ``unix:///PATH``.
         client_name: Stable name; None builds one from host and environment.
         role: ``train`` or ``eval``.
         num_episodes: Episodes after which to leave; None for no end.

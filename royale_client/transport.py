@@ -20,11 +20,12 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from royale_client.wire.errors import ConfigError, RoyaleError
 
 _DEFAULT_PORTS = {"ws": 80, "wss": 443}
+_UNIX = "unix"
 
 
 class ConnectionLostError(RoyaleError):
@@ -90,7 +91,8 @@ class ServerAddress:
     """Where the server is and how to reach it."""
 
     url: str
-    """``ws://host:port`` or ``wss://host:port``; an IPv6 address stands in brackets."""
+    """``ws://host:port`` or ``wss://host:port``, where an IPv6 address stands in brackets; or
+    ``unix:///path`` of a socket file on this machine."""
     token: str | None = field(default=None, repr=False)
     """Sent as a bearer token with the handshake; never logged."""
     proxy: str | None = None
@@ -100,18 +102,37 @@ class ServerAddress:
         """Refuse an address that cannot be dialled.
 
         Raises:
-            ConfigError: If the URL has another scheme, no host, or a senseless port.
+            ConfigError: If the URL has another scheme, no host, or a senseless port; or if a proxy
+                is to lead to a socket file.
         """
         try:
             parts = urlsplit(self.url)
             port = parts.port
         except ValueError as error:
             raise ConfigError(f"server URL {self.url!r}: {error}; write ws://HOST:PORT") from error
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or port == 0:
+        if parts.scheme == _UNIX:
+            self._check_file()
+        elif parts.scheme not in _DEFAULT_PORTS or not parts.hostname or port == 0:
             raise ConfigError(
                 f"server URL {self.url!r} is not of the form ws://HOST:PORT or wss://HOST:PORT "
-                "(an IPv6 address in brackets: ws://[::1]:8000)"
+                "(an IPv6 address in brackets: ws://[::1]:8000), or unix:///PATH for a socket file"
             )
+
+    def _check_file(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.netloc or not self.url.startswith("unix:///") or set("?#") & set(self.url):
+            raise ConfigError(
+                f"server URL {self.url!r} is not of the form unix:///PATH, with the whole path of "
+                "the socket file after two slashes, and %23 and %3F for # and ? in it"
+            )
+        if self.proxy is not None:
+            raise ConfigError(f"server URL {self.url!r}: no proxy leads to a socket file")
+
+    @property
+    def socket_file(self) -> str | None:
+        """Path of the socket file; None for a server that is reached over the network."""
+        parts = urlsplit(self.url)
+        return unquote(parts.path) if parts.scheme == _UNIX else None
 
     @property
     def host_and_port(self) -> tuple[str, int]:

@@ -35,6 +35,7 @@ from websockets.uri import parse_uri
 from royale_client import proxied_transport
 from royale_client.dialling import (
     dial,
+    dial_file,
     foreign_server,
     handshake_error,
     lost_with,
@@ -72,8 +73,8 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
     Args:
         address: Where to connect.
         limits: Messages longer than its ``max_message_bytes`` end the connection.
-        timeout_s: Seconds for name look-up, TCP, TLS and the WebSocket handshake together; only the
-            look-up may take longer, since the system's own limit holds there.
+        timeout_s: Seconds for name look-up, connecting, TLS and the WebSocket handshake together;
+            only the look-up may take longer, since the system's own limit holds there.
 
     Raises:
         ServerUnreachableError: If no address accepted a connection; names all that were tried.
@@ -83,12 +84,17 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
     if address.proxy is not None:
         return proxied_transport.connect(address, limits, timeout_s)
     deadline = time.monotonic() + timeout_s
-    sock, peer = dial(address.url, *address.host_and_port, deadline)
+    if address.socket_file is not None:
+        sock, peer = dial_file(address.url, address.socket_file, deadline), address.socket_file
+        url = "ws://localhost/"  # nobody asks for a host there
+    else:
+        sock, peer = dial(address.url, *address.host_and_port, deadline)
+        url = address.url
     try:
-        if urlsplit(address.url).scheme == "wss":
+        if urlsplit(url).scheme == "wss":
             sock = secure(sock, address.host_and_port[0], deadline)
         protocol = ClientProtocol(
-            parse_uri(address.url),
+            parse_uri(url),
             subprotocols=[Subprotocol(SUBPROTOCOL)],
             max_size=limits.max_message_bytes,
             logger=_quiet_logger(),

@@ -33,6 +33,7 @@ from royale_server.model.build import (
 )
 from royale_server.model.worker import ModelThread, ModelWorker
 from royale_server.monitoring.console import Console
+from royale_server.monitoring.console_text import server_url
 from royale_server.monitoring.logging_setup import copied_to
 from royale_server.preconditions import read_token
 from royale_server.registry import AlgorithmEntry, PolicyEntry
@@ -215,17 +216,8 @@ async def _serve(
         max_sessions=config.max_sessions,
         ping_timeout_s=config.feedback_wait_timeout,
     )
-    try:
-        addresses = await server.start(config.host, config.port)
-    except OSError as error:
-        raise ConfigError(
-            f"--host {config.host} --port {config.port}: cannot listen there: {error.strerror}; "
-            "stop the other server, or choose another port (0 takes a free one)"
-        ) from error
-    host, port = addresses[0]
-    if config.address_file is not None:
-        write_address(config.address_file, host, port)
-    console.listening(addresses, clients_wanted=config.min_clients)
+    urls = await _listen(server, config)
+    console.listening(urls, clients_wanted=config.min_clients)
     ticking = asyncio.create_task(_tick(joined, guarded))
     steering = ControlThread(
         ControlFile(joined.attempt.control_file),
@@ -239,6 +231,28 @@ async def _serve(
         await server.stop()
     model.close(MODEL_CLOSE_S)
     return code, model
+
+
+async def _listen(server: WebSocketServer, config: ServerConfig) -> list[str]:
+    """Open every way in that is asked for; return them as clients write them."""
+    files: list[str] = []
+    if config.unix_socket is not None:
+        files.append(await server.start_on_file(config.unix_socket))
+    addresses: list[tuple[str, int]] = []
+    if config.tcp:
+        try:
+            addresses = await server.start(config.host, config.port)
+        except OSError as error:
+            await server.stop()
+            raise ConfigError(
+                f"--host {config.host} --port {config.port}: cannot listen there: "
+                f"{error.strerror}; stop the other server, or choose another port (0 takes a free "
+                "one)"
+            ) from error
+    if config.address_file is not None:
+        host_and_port = [f"{host}:{port}" for host, port in addresses]
+        write_address(config.address_file, (host_and_port + files)[0])
+    return [server_url(host, port) for host, port in addresses] + files
 
 
 async def _tick(run: Run, guarded: Callable[[Callable[[], None]], None]) -> None:

@@ -125,9 +125,16 @@ class ServerConfig:
     feed the training: set ``ROYALE_TOKEN`` or ``--token-file``."""
     port: int = 8000
     """TCP port to listen on; 0 takes a free one and says which."""
+    unix_socket: Path | None = None
+    """Socket file to listen on as well, for clients of the same user on this machine, which connect
+    with ``--server-url unix:///PATH``. It is made for its owner alone (mode 0600) and removed at
+    the end; what a killed server has left is replaced."""
+    tcp: bool = True
+    """Listen on ``--host`` and ``--port``. With ``--no-tcp`` and ``--unix-socket`` nobody but this
+    user can connect."""
     address_file: Path | None = field(default=None, metadata=OF_THE_START)
-    """File that receives ``host:port`` in one line once the server listens. For scripts, with
-    ``--port 0``."""
+    """File that receives ``host:port`` in one line once the server listens, or the URL of the
+    socket file with ``--no-tcp``. For scripts, with ``--port 0``."""
     token_file: Path | None = None
     """File whose first line is the token that clients must present. ``ROYALE_TOKEN`` does the same.
     There is no flag for the token itself: other users can read a command line."""
@@ -305,6 +312,8 @@ def _exclusion_problems(config: ServerConfig) -> list[str]:
             "deterministic: excludes --dispatch dynamic and --mini-infer-batch-size; "
             "its rounds are fixed"
         )
+    if not config.tcp:
+        problems.extend(_no_tcp_problems(config))
     if config.inline is None:
         problems.extend(
             f"{name}: only counts with --inline ENV"
@@ -316,11 +325,25 @@ def _exclusion_problems(config: ServerConfig) -> list[str]:
     return problems
 
 
+def _no_tcp_problems(config: ServerConfig) -> list[str]:
+    """What makes no sense without a TCP port."""
+    problems = [
+        f"{name}: excludes --no-tcp, which opens no port"
+        for name, default in (("host", "127.0.0.1"), ("port", 8000))
+        if getattr(config, name) != default
+    ]
+    if config.unix_socket is None and config.inline is None:
+        problems.append("tcp: --no-tcp needs --unix-socket PATH; nobody could connect")
+    return problems
+
+
 def _inline_problems(config: ServerConfig) -> list[str]:
     """What makes no sense with an environment in this process."""
     socket_defaults: dict[str, object] = {
         "host": "127.0.0.1",
         "port": 8000,
+        "unix_socket": None,
+        "tcp": True,
         "address_file": None,
         "token_file": None,
         "max_sessions": 1024,

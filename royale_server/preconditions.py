@@ -83,7 +83,7 @@ def _token_problems(config: Settings, environ: Mapping[str, str]) -> list[str]:
         token = read_token(config, environ)
     except ConfigError as error:
         return [str(error)]
-    if token is None and not is_loopback(config.host):
+    if token is None and config.tcp and not is_loopback(config.host):
         return [
             f"--host: {config.host} can be reached from other machines, which needs a token; set "
             f"{TOKEN_VARIABLE} or write --token-file FILE, here and at the clients"

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+import socket
 from collections.abc import Callable
+from struct import Struct
 
 from websockets.asyncio.server import ServerConnection
 from websockets.frames import Frame, Opcode
@@ -20,6 +22,7 @@ from royale_client.wire.version import SUBPROTOCOL
 
 logger = logging.getLogger(__name__)
 
+_CREDENTIALS = Struct("3i")  # process, user, group
 _DATA = (Opcode.CONT, Opcode.TEXT, Opcode.BINARY)
 SPOKEN_OF_ELSEWHERE = (http.HTTPStatus.SWITCHING_PROTOCOLS, http.HTTPStatus.UNAUTHORIZED)
 
@@ -27,7 +30,7 @@ SPOKEN_OF_ELSEWHERE = (http.HTTPStatus.SWITCHING_PROTOCOLS, http.HTTPStatus.UNAU
 class ObservedConnection(ServerConnection):
     """A connection whose failed handshake is worth a line, and whose messages `Intake` takes."""
 
-    address = "an unknown address"
+    address = "nowhere yet"
     """Where the peer is, for messages."""
     on_text: Callable[[], None] | None = None
     """Called for the first text frame."""
@@ -35,9 +38,7 @@ class ObservedConnection(ServerConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take note of the peer while it is there."""
         super().connection_made(transport)
-        peer = transport.get_extra_info("peername")
-        if peer:
-            self.address = f"{peer[0]}:{peer[1]}"
+        self.address = _address_of(transport)
 
     def process_event(self, event: Request | Response | Frame) -> None:
         """Keep data frames from the library's queue, which nobody reads.
@@ -68,3 +69,15 @@ class ObservedConnection(ServerConnection):
             reason,
             SUBPROTOCOL,
         )
+
+
+def _address_of(transport: asyncio.BaseTransport) -> str:
+    """Say where a peer is: host and port, or which process of this machine it is."""
+    peer = transport.get_extra_info("peername")
+    if isinstance(peer, tuple):
+        return f"{peer[0]}:{peer[1]}"
+    sock = transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "SO_PEERCRED"):
+        return "this machine"
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return f"process {_CREDENTIALS.unpack(credentials)[0]} of this machine"

@@ -14,9 +14,10 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import websockets
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import Server, ServerConnection, serve, unix_serve
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
@@ -27,6 +28,7 @@ from royale_client.wire.version import SUBPROTOCOL
 from royale_server.endpoint.handshake import ObservedConnection
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.intake import Intake
+from royale_server.endpoint.socket_file import SocketFile
 
 logger = logging.getLogger(__name__)
 
@@ -108,12 +110,13 @@ class WebSocketServer:
         self._token = token
         self._max_connections = max_sessions + GREETING_CONNECTIONS
         self._ping_timeout_s = max(PING_INTERVAL_S, ping_timeout_s)
-        self._server: Server | None = None
+        self._servers: list[Server] = []
+        self._file: SocketFile | None = None
         self._sockets: set[ObservedConnection] = set()
         self._has_failed = False
 
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
-        """Listen.
+        """Listen for clients of this and other machines.
 
         Returns:
             The addresses really listened on.
@@ -121,31 +124,47 @@ class WebSocketServer:
         Raises:
             OSError: If the address cannot be had.
         """
+        server = await serve(self._handle, host, port, **self._settings())
+        self._servers.append(server)
+        return [socket.getsockname()[:2] for socket in server.sockets]
+
+    async def start_on_file(self, path: Path) -> str:
+        """Listen for clients of the same user on this machine, at a socket file.
+
+        Returns:
+            What they take for ``--server-url``.
+
+        Raises:
+            ConfigError: If the file cannot be made.
+        """
+        self._file = SocketFile(path)
+        sock = self._file.socket
+        self._servers.append(await unix_serve(self._handle, sock=sock, **self._settings()))
+        return self._file.url
+
+    def _settings(self) -> dict[str, Any]:
         edge_logger = logging.getLogger("royale_server.websockets")
         edge_logger.setLevel(logging.WARNING)  # below it the library tells every frame
         edge_logger.addFilter(_without_traceback)
-        self._server = await serve(
-            self._handle,
-            host,
-            port,
-            subprotocols=[websockets.Subprotocol(SUBPROTOCOL)],
-            compression=None,
-            max_size=self._limits.max_message_bytes,
-            ping_interval=PING_INTERVAL_S,
-            ping_timeout=self._ping_timeout_s,
-            open_timeout=HANDSHAKE_TIMEOUT_S,
-            close_timeout=CLOSE_TIMEOUT_S,
-            process_request=self._check_token,
-            create_connection=ObservedConnection,
-            logger=edge_logger,
-        )
-        return [socket.getsockname()[:2] for socket in self._server.sockets]
+        return {
+            "subprotocols": [websockets.Subprotocol(SUBPROTOCOL)],
+            "compression": None,
+            "max_size": self._limits.max_message_bytes,
+            "ping_interval": PING_INTERVAL_S,
+            "ping_timeout": self._ping_timeout_s,
+            "open_timeout": HANDSHAKE_TIMEOUT_S,
+            "close_timeout": CLOSE_TIMEOUT_S,
+            "process_request": self._check_token,
+            "create_connection": ObservedConnection,
+            "logger": edge_logger,
+        }
 
     async def stop(self) -> None:
         """Stop listening and wait, briefly, until every connection is closed."""
-        if self._server is None:
-            return
-        self._server.close(close_connections=False)
+        for server in self._servers:
+            server.close(close_connections=False)
+        if self._file is not None:
+            self._file.remove()
         closing = {asyncio.create_task(socket.wait_closed()): socket for socket in self._sockets}
         if closing:
             await asyncio.wait(closing, timeout=CLOSE_TIMEOUT_S)
@@ -212,8 +231,8 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def write_address(path: Path, host: str, port: int) -> None:
+def write_address(path: Path, address: str) -> None:
     """Tell scripts where the server listens, whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(f"{host}:{port}\n", encoding="utf-8")
+    temporary.write_text(f"{address}\n", encoding="utf-8")
     temporary.replace(path)

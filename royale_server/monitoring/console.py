@@ -74,9 +74,9 @@ class Console:
         )
         self._say(lines)
 
-    def listening(self, addresses: Sequence[tuple[str, int]], *, clients_wanted: int) -> None:
+    def listening(self, urls: Sequence[str], *, clients_wanted: int) -> None:
         """Say where clients connect."""
-        self._say(console_text.listening_lines(addresses, clients_wanted))
+        self._say(console_text.listening_lines(urls, clients_wanted))
 
     def built(self, *, device: str, frames_wanted: int | None) -> None:
         """Say that the model is there."""

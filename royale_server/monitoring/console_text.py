@@ -48,9 +48,8 @@ def start_lines(
     ]
 
 
-def listening_lines(addresses: Sequence[tuple[str, int]], clients_wanted: int) -> list[str]:
+def listening_lines(urls: Sequence[str], clients_wanted: int) -> list[str]:
     """Where clients connect, and how many are waited for."""
-    urls = [server_url(host, port) for host, port in addresses]
     return [
         f"listening on {', '.join(urls)}; waiting for {_counted(clients_wanted, 'client')}",
         f"  connect with: royale-env-client ENV --server-url {urls[0]}",

@@ -4,15 +4,16 @@ import os
 import socket
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 import websockets.exceptions as ws_errors
 from websockets.datastructures import Headers
 from websockets.frames import Close
 from websockets.http11 import Response
-from websockets.sync.server import serve
+from websockets.sync.server import serve, unix_serve
 
-from royale_client import proxied_transport
+from royale_client import dialling, proxied_transport
 from royale_client.transport import (
     ConnectionLostError,
     HandshakeRefusedError,
@@ -90,11 +91,29 @@ def test_closed_memory_pair_is_read_to_its_end_and_then_lost():
 
 @pytest.mark.parametrize(
     "url",
-    ["localhost:8000", "http://localhost:8000", "ws://", "ws://host:0", "ws://host:x", "ws://["],
+    [
+        *("localhost:8000", "http://localhost:8000", "ws://"),
+        *("ws://host:0", "ws://host:x", "ws://[", "file:///run/royale"),
+    ],
 )
 def test_senseless_url_is_refused_with_the_right_form(url):
     with pytest.raises(ConfigError, match="ws://HOST:PORT"):
         ServerAddress(url=url)
+
+
+@pytest.mark.parametrize(
+    "url", ["unix://run/s", "unix:/run/s", "unix:s", "unix:///s?x", "unix:///s#"]
+)
+def test_url_of_a_socket_file_has_the_whole_path(url):
+    with pytest.raises(ConfigError, match="unix:///PATH"):
+        ServerAddress(url=url)
+
+
+def test_path_of_a_socket_file_is_unquoted_and_no_proxy_leads_there():
+    assert ServerAddress(url="unix:///run/a%20%23b").socket_file == "/run/a #b"
+    assert ServerAddress(url="ws://h").socket_file is None
+    with pytest.raises(ConfigError, match="no proxy leads to a socket file"):
+        ServerAddress(url="unix:///run/s", proxy="http://p:1")
 
 
 def test_token_is_not_shown():
@@ -226,6 +245,68 @@ def test_token_travels_as_a_bearer_and_its_refusal_cannot_heal(serving):
         dial(url, token="wrong")
 
     assert seen == ["Bearer right", "Bearer wrong"]
+    assert caught.value.retry is False
+
+
+# --- socket files ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    """A folder for socket files, whose whole paths may have a hundred bytes."""
+    return tmp_path_factory.mktemp("s")
+
+
+def test_messages_and_token_travel_over_a_socket_file(folder):
+    path = folder / "a b"
+    seen = []
+
+    def check(connection, request):
+        seen.append((request.headers["Authorization"], request.headers["Host"]))
+
+    with unix_serve(
+        echo, str(path), subprotocols=["royale.v1"], compression=None, process_request=check
+    ) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        transport = dial(f"unix://{quote(str(path))}", token="right")
+        for message in (b"", bytes(range(256)) * 1000):
+            transport.send(message)
+            assert transport.receive(5.0) == message
+        transport.close(1000, "")
+        server.shutdown()
+        thread.join()
+    assert seen == [("Bearer right", "localhost")]
+
+
+def test_socket_file_that_leads_nowhere_says_why(folder):
+    gone, text, none = folder / "gone", folder / "text", folder / "none"
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(gone))
+        sock.listen()
+    text.write_text("no socket")
+    for path, reason in (
+        (none, "there is no such file"),
+        (gone, "nobody listens there any more"),
+        (text, "this is no socket file"),
+        (folder / ("long" * 40), "AF_UNIX path too long"),
+    ):
+        with pytest.raises(ServerUnreachableError) as caught:
+            dial(f"unix://{path}")
+        assert caught.value.attempts == ((str(path), reason),)
+        assert caught.value.retry is True
+
+
+def test_socket_file_of_somebody_else_is_not_tried_again(folder, monkeypatch):
+    def refused(sock, *_):
+        sock.close()
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(dialling, "_connected", refused)
+    with pytest.raises(
+        HandshakeRefusedError, match="permission denied; the socket file is"
+    ) as caught:
+        dial(f"unix://{folder}/s")
     assert caught.value.retry is False
 
 

@@ -71,7 +71,7 @@ OWED = console_text.Owed(client="left", group=0, is_first=False, for_s=5.0)
 @pytest.mark.parametrize(
     "line",
     [
-        console_text.listening_lines([("127.0.0.1", 8000)], 1)[0],
+        console_text.listening_lines(["ws://127.0.0.1:8000"], 1)[0],
         console_text.joined_line("left", "CartPole-v1", 8, "127.0.0.1:40312"),
         console_text.built_line("cpu", 2048),
         console_text.waiting_line(2),

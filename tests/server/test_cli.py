@@ -314,6 +314,8 @@ def test_the_flags_of_the_server_are_these():
         "--exit-when-idle",
         "--host",
         "--port",
+        "--unix-socket",
+        "--tcp",
         "--address-file",
         "--token-file",
         "--max-sessions",

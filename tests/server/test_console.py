@@ -166,9 +166,17 @@ def test_missing_clients_are_counted():
     ],
 )
 def test_listening_says_how_to_connect(host, url):
-    assert console_text.listening_lines([(host, 8000)], 2) == [
+    assert console_text.listening_lines([console_text.server_url(host, 8000)], 2) == [
         f"listening on {url}; waiting for 2 clients",
         f"  connect with: royale-env-client ENV --server-url {url}",
+    ]
+
+
+def test_listening_names_every_way_in_and_recommends_the_first():
+    urls = ["ws://127.0.0.1:8000", "unix:///run/royale"]
+    assert console_text.listening_lines(urls, 1) == [
+        "listening on ws://127.0.0.1:8000, unix:///run/royale; waiting for 1 client",
+        "  connect with: royale-env-client ENV --server-url ws://127.0.0.1:8000",
     ]
 
 

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import importlib.util
 import logging
+import os
 import socket
 
 import pytest
 import websockets
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import connect, unix_connect
 from websockets.frames import Frame, Opcode
 
 from royale_client.wire.grammar import CLOSE_CODES
@@ -387,6 +388,45 @@ def test_server_that_stops_waits_for_those_it_told_and_cuts_the_others(over, mon
                 assert (await rest_of(sock))[2:6] == b"stop"
 
     over(scenario)
+
+
+def test_clients_connect_by_a_socket_file_as_well_and_are_named_by_their_process(over, tmp_path):
+    async def scenario(edge):
+        path = tmp_path / "s"
+        assert await edge.server.start_on_file(path) == f"unix://{path}"
+        edge.hub.on_message = lambda peer, data: peer.connection.send(data[::-1])
+        settings = {"subprotocols": [SUBPROTOCOL], "compression": None}
+        async with unix_connect(str(path), **settings) as client, edge.dial() as other:
+            for who in (client, other):
+                await who.send(LONG)
+                assert await who.recv() == LONG[::-1]
+        addresses = [peer.connection.address for peer in edge.hub.peers]
+        if hasattr(socket, "SO_PEERCRED"):
+            assert addresses[0] == f"process {os.getpid()} of this machine"
+        assert addresses[1].startswith("127.0.0.1:")
+        await edge.server.stop()
+        assert not path.exists()
+
+    over(scenario)
+
+
+def test_token_is_asked_for_at_a_socket_file_as_well(over, tmp_path, caplog):
+    async def scenario(edge):
+        edge.server._token = "right"
+        await edge.server.start_on_file(tmp_path / "s")
+        with pytest.raises(websockets.InvalidStatus) as caught:
+            await unix_connect(str(tmp_path / "s"), subprotocols=[SUBPROTOCOL])
+        assert caught.value.response.status_code == 401
+        async with unix_connect(
+            str(tmp_path / "s"),
+            subprotocols=[SUBPROTOCOL],
+            additional_headers={"Authorization": "Bearer right"},
+        ) as client:
+            await client.send(b"x")
+            await edge.hub.until(lambda: edge.hub.messages)
+
+    over(scenario)
+    assert "of this machine: token missing or wrong" in caplog.text
 
 
 def test_one_connection_too_many_is_told_to_come_back(over):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import stat
 import time
 
 import pytest
@@ -81,6 +83,28 @@ def test_every_way_to_name_this_machine_connects_at_once_or_says_what_was_tried(
             tried = {tried.rpartition(":")[0].strip("[]") for tried, _ in caught.value.attempts}
             assert tried == families_of(name)
             assert str(server.port) in str(caught.value)
+
+
+def test_client_of_this_machine_connects_by_a_socket_file_alone(processes: Processes, tmp_path):
+    file = tmp_path / "s"
+    where = ("--no-tcp", "--unix-socket", file, "--address-file", tmp_path / "address")
+    for _ in range(2):
+        server = processes.try_server(*where, pair=DUMMY)
+        server.wait_for(rf"listening on unix://{file}; waiting")
+        assert (tmp_path / "address").read_text() == f"unix://{file}\n"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        second = processes.try_server(*where, pair=DUMMY)
+        assert second.wait() == 2
+        second.wait_for("another server listens there")
+        server.signal(signal.SIGKILL)  # leaves its file, which is replaced
+        server.wait()
+        assert file.exists()
+    server = processes.try_server(*where, "--algo.total-timesteps", 100, pair=DUMMY)
+    server.wait_for("listening on")
+    client = processes.client(f"unix://{file}", "dummy-v1")
+    assert (server.wait(), client.wait()) == (0, 0)
+    server.wait_for(r"joined from process \d+ of this machine")
+    assert not file.exists()
 
 
 def test_default_client_finds_the_default_server_by_host_and_port(processes: Processes):
