@@ -6,13 +6,12 @@ page by page, and takes it back after each message.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections import deque
-from struct import Struct
 
 import numpy as np
 
-from royale_client.wire.frames import MOST_FRAMES
+from royale_client.wire.frames import BINARY, CONT, FIN, MOST_FRAMES, frame_head
 
 try:  # as the library itself does
     from websockets.speedups import apply_mask
@@ -24,11 +23,8 @@ FRAME_BYTES = 2**20
 SHORT_BYTES = 32 * 1024
 """Frames up to this size are written anew; the memory allocator has such pieces at hand."""
 
-_FIN, _MASKED = 0x80, 0x80
-_CONT, _BINARY = 0x0, 0x2
 _PAYLOAD_AT = 16
 """Where the data of a long frame begins, a multiple of the 8 bytes that are masked at once."""
-_short, _medium, _long = Struct("!BB").pack, Struct("!BBH").pack, Struct("!BBQ").pack
 
 
 class FrameWriter:
@@ -54,19 +50,19 @@ class FrameWriter:
     def next_frame(self) -> memoryview:
         """Return the next frame of the first message; it is good until the next is asked for."""
         message = self._messages[0]
-        opcode = _CONT
+        first = CONT
         if not self._frame_bytes:
-            opcode = _BINARY
+            first = BINARY
             self._frame_bytes = max(FRAME_BYTES, -(-len(message) // (MOST_FRAMES // 2)))
         part = message[: self._frame_bytes]
         if len(part) < len(message):
             self._messages[0] = message[self._frame_bytes :]
         else:
-            opcode |= _FIN
+            first |= FIN
             self._messages.popleft()
             self._frame_bytes = 0
-        mask = secrets.token_bytes(4)
-        head = _head(opcode, len(part)) + mask
+        mask = os.urandom(4)
+        head = frame_head(first, len(part), is_masked=True) + mask
         if len(part) <= SHORT_BYTES:
             return memoryview(head + apply_mask(part, mask))
         return self._long_frame(head, mask, part)
@@ -85,12 +81,3 @@ class FrameWriter:
         begin = _PAYLOAD_AT - len(head)
         self._memory[begin:_PAYLOAD_AT] = head
         return memoryview(self._memory)[begin:end]
-
-
-def _head(opcode: int, length: int) -> bytes:
-    """Write the head of a masked frame without its mask; RFC 6455, section 5.2."""
-    if length < 126:
-        return _short(opcode, _MASKED | length)
-    if length < 2**16:
-        return _medium(opcode, _MASKED | 126, length)
-    return _long(opcode, _MASKED | 127, length)

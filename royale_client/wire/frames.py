@@ -3,12 +3,13 @@
 A message in binary frames is what nearly every byte belongs to, and is put together here. Every
 other frame is passed on as it came, to a library that knows the rest of the protocol: pings and
 pongs one by one, and from the first frame on that is neither, all that follows. Whatever the
-library makes of such a frame, no message comes after it. Writes nothing, and owns no socket.
+library makes of such a frame, no message comes after it. Owns no socket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 
 FIRST_BYTES = 16 * 1024
 """Room for what one read brings; grows to the longest frame of the connection."""
@@ -17,10 +18,27 @@ KEPT_BYTES = 2 * 2**20
 MOST_FRAMES = 4096
 """Of one message; even empty ones are not free."""
 
-_FIN = 0x80
+FIN = 0x80
+CONT, BINARY = 0x0, 0x2
 _MASKED = 0x80
-_CONT, _BINARY = 0x0, 0x2
-_PING_OR_PONG = (_FIN | 0x9, _FIN | 0xA)
+_PING_OR_PONG = (FIN | 0x9, FIN | 0xA)
+_short, _medium, _long = Struct("!BB").pack, Struct("!BBH").pack, Struct("!BBQ").pack
+
+
+def frame_head(first: int, length: int, *, is_masked: bool) -> bytes:
+    """Write the head of a frame, without the mask that follows it if it is masked.
+
+    Args:
+        first: `BINARY` or `CONT`, with `FIN` if it is the last frame of its message.
+        length: Bytes of data.
+        is_masked: Whether the data are, as those of a client are.
+    """
+    mask_bit = _MASKED if is_masked else 0
+    if length < 126:
+        return _short(first, mask_bit | length)
+    if length < 2**16:
+        return _medium(first, mask_bit | 126, length)
+    return _long(first, mask_bit | 127, length)
 
 
 class FrameReader:
@@ -70,9 +88,12 @@ class FrameReader:
         self._end += nbytes
         if self._is_passing_on:
             self._pass_on(self._end)
-        while self._take_frame():
+        while self._begin < self._end and self._take_frame():
             pass
-        self._make_room()
+        if self._begin < self._end or len(self._buffer) > KEPT_BYTES:
+            self._make_room()
+        else:
+            self._begin = self._end = 0
 
     def _make_room(self) -> None:
         """Have room for the rest of the first frame, or for a part of it while it is long.
@@ -107,7 +128,7 @@ class FrameReader:
             return False
         first, second = buffer[begin], buffer[begin + 1]
         length = second & 0x7F
-        is_data = first & 0x7F == (_CONT if self._parts else _BINARY)
+        is_data = first & 0x7F == (CONT if self._parts else BINARY)
         is_other = not is_data and (first not in _PING_OR_PONG or length > 125)
         if is_other or second & _MASKED != self._mask_bit:
             self._leave()
@@ -133,14 +154,14 @@ class FrameReader:
             self._begin = end
             data = self._view[body:end]
             plain = self._unmask(data, buffer[body - 4 : body]) if self._unmask else bytes(data)
-            self._take_part(plain, is_last=first >= _FIN)
+            if first == FIN | BINARY:
+                self._take_message(plain)
+            else:
+                self._take_part(plain, is_last=first >= FIN)
         return True
 
     def _take_part(self, data: bytes, *, is_last: bool) -> None:
-        """Take the data of one frame; a message may come in several."""
-        if is_last and not self._parts:
-            self._take_message(data)
-            return
+        """Take the data of one frame of several."""
         self._parts.append(data)
         self._parts_bytes += len(data)
         if is_last:
@@ -161,7 +182,7 @@ class FrameReader:
             self._refuse(f"{reason}; a message may have {self._max_bytes} bytes")
         if self._parts:
             self._forget_parts()
-            self._take_other(bytes([_BINARY, self._mask_bit]) + bytes(self._mask_bytes))
+            self._take_other(bytes([BINARY, self._mask_bit]) + bytes(self._mask_bytes))
         self._pass_on(self._end)
 
     def _pass_on(self, end: int) -> None:

@@ -20,8 +20,9 @@ import websockets
 from websockets.asyncio.server import Server, ServerConnection, serve, unix_serve
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
-from websockets.protocol import State
+from websockets.protocol import OPEN
 
+from royale_client.wire.frames import BINARY, FIN, frame_head
 from royale_client.wire.grammar import CLOSE_CODES
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
@@ -37,6 +38,8 @@ GREETING_CONNECTIONS = 64
 """Connections beyond the sessions: clients that say hello, and strangers that do not."""
 HANDSHAKE_TIMEOUT_S = 4.0
 CLOSE_TIMEOUT_S = 2.0
+SHORT_BYTES = 64 * 1024
+"""Longer answers are not copied once more to stand behind the head of their frame."""
 MAX_QUEUED_BYTES = 64 * 2**20
 """Answers a client may leave unread before it is cut off."""
 
@@ -63,10 +66,14 @@ class SocketConnection:
         """Send one message; a client that reads nothing is cut off at `MAX_QUEUED_BYTES`."""
         socket = self._socket
         transport = socket.transport
-        if socket.protocol.state is not State.OPEN or transport.is_closing():
+        if socket.protocol.state is not OPEN or transport.is_closing():
             return  # the reading side reports it
-        socket.protocol.send_binary(data)
-        socket.send_data()
+        head = frame_head(FIN | BINARY, len(data), is_masked=False)
+        if len(data) < SHORT_BYTES:
+            transport.write(head + data)
+        else:
+            transport.write(head)
+            transport.write(data)
         if transport.get_write_buffer_size() > MAX_QUEUED_BYTES:
             logger.warning("client at %s reads nothing: cut off", self.address)
             transport.abort()
