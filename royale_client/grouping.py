@@ -140,8 +140,10 @@ def _random_leaf(
             return generator.integers(0, 2, shape).astype(leaf.dtype)
         case BoxSpec(low=low, high=high):
             is_bounded = np.isfinite(low) & np.isfinite(high)
-            spread = np.where(is_bounded, high, 1.0) - np.where(is_bounded, low, -1.0)
-            numbers = np.where(is_bounded, low, -1.0) + generator.random(shape) * spread
+            share = generator.random(shape)
+            least = np.where(is_bounded, low, -1.0).astype(np.float64)
+            most = np.where(is_bounded, high, 1.0).astype(np.float64)
+            numbers = (1.0 - share) * least + share * most  # their difference may be infinite
             clipped: Array = np.clip(numbers, low, high).astype(leaf.dtype)
             return clipped
         case _:

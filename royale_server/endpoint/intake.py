@@ -28,19 +28,29 @@ class Intake(FrameReader, asyncio.BufferedProtocol):
         connection: The library's, after the handshake; gets every frame that is no message.
         max_bytes: Longest message.
         take: Called with each message, in order, never while it is running.
+        answered: Called after the library got a frame, and may have answered it.
     """
 
     def __init__(
-        self, connection: ServerConnection, max_bytes: int, take: Callable[[bytes], None]
+        self,
+        connection: ServerConnection,
+        max_bytes: int,
+        take: Callable[[bytes], None],
+        answered: Callable[[], None],
     ) -> None:
         self._connection = connection
+        self._answered = answered
         super().__init__(
             max_bytes,
             take_message=take,
-            take_other=connection.data_received,
+            take_other=self._tell_library,
             refuse=partial(connection.protocol.fail, CloseCode.MESSAGE_TOO_BIG),
             unmask=apply_mask,
         )
+
+    def _tell_library(self, data: bytes) -> None:
+        self._connection.data_received(data)
+        self._answered()
 
     def install(self) -> None:
         """Read from now on. The client has been silent since the end of the handshake."""

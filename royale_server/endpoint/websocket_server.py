@@ -74,7 +74,12 @@ class SocketConnection:
         else:
             transport.write(head)
             transport.write(data)
-        if transport.get_write_buffer_size() > MAX_QUEUED_BYTES:
+        self.cut_off_if_unread()
+
+    def cut_off_if_unread(self) -> None:
+        """End a connection whose client leaves too much unread; pongs count like answers."""
+        transport = self._socket.transport
+        if not transport.is_closing() and transport.get_write_buffer_size() > MAX_QUEUED_BYTES:
             logger.warning("client at %s reads nothing: cut off", self.address)
             transport.abort()
 
@@ -196,10 +201,12 @@ class WebSocketServer:
         if self._hub.num_connections >= self._max_connections:
             await socket.close(CloseCode.TRY_AGAIN_LATER, "too many connections")
             return
-        peer = self._hub.opened(SocketConnection(socket, self._ping_timeout_s))
+        connection = SocketConnection(socket, self._ping_timeout_s)
+        peer = self._hub.opened(connection)
         socket.on_text = partial(self._tell, self._hub.refuse_text, peer)
         take = partial(self._tell, self._hub.received, peer)
-        Intake(socket, self._limits.max_message_bytes, take).install()
+        max_bytes = self._limits.max_message_bytes
+        Intake(socket, max_bytes, take, connection.cut_off_if_unread).install()
         self._sockets.add(socket)
         why = "connection closed"
         try:

@@ -219,6 +219,7 @@ class Writer:
         """
         job = _CheckpointJob(contents=contents, done=done, protect=frozenset(protect))
         with self._changed:
+            self._refuse_if_closing()  # before one that waits is given up for this one
             waiting = [j for j in self._jobs if isinstance(j, _CheckpointJob)]
             for superseded in waiting:
                 self._jobs.remove(superseded)
@@ -262,7 +263,7 @@ class Writer:
             self._output.close()
         else:
             self._thread.join(timeout_s)
-        flushed = not self._thread.is_alive() and self._output.is_complete
+        flushed = not self._thread.is_alive() and not self._jobs and self._output.is_complete
         for tracker in self._trackers:  # all at once, so that a stuck one costs the others no time
             tracker.request_close()
         deadline = time.monotonic() + trackers_s
@@ -283,9 +284,12 @@ class Writer:
     def _stamp(self) -> dict[str, object]:
         return {"attempt": self._attempt, "wall": round(self._wall_clock(), 3)}
 
-    def _put(self, job: _Job) -> None:
+    def _refuse_if_closing(self) -> None:
         if self._is_closing:
             raise RuntimeError("the writer is closed")
+
+    def _put(self, job: _Job) -> None:
+        self._refuse_if_closing()
         self._jobs.append(job)
         if not isinstance(job, _LinesJob):
             self._is_urgent = True

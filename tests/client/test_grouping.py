@@ -112,11 +112,12 @@ def test_random_actions_are_legal_values_of_every_kind_of_leaf():
             ("text", TextSpec(4)),
             ("two", MultiDiscreteSpec((2, 5))),
             ("whole", DiscreteSpec(3, start=7)),
+            ("wide", BoxSpec(np.finfo("f8").min, np.finfo("f8").max, (1,), "float64")),
         )
     )
     driver = TimedDriver(500, 0.0, space)
     turn = driver.reset(np.zeros(500, np.uint64))
-    bits, bounded, free, half, text, two, whole = random_actions(
+    bits, bounded, free, half, text, two, whole, wide = random_actions(
         driver, turn, np.random.default_rng(1)
     )
     assert bounded.min() >= -2
@@ -128,6 +129,8 @@ def test_random_actions_are_legal_values_of_every_kind_of_leaf():
     assert text.shape == (500, 4)
     assert [set(np.unique(two[:, i])) for i in (0, 1)] == [{0, 1}, {0, 1, 2, 3, 4}]
     assert set(np.unique(whole)) == {7, 8, 9}
+    assert np.isfinite(wide).all()
+    assert len(np.unique(wide)) == 500
 
 
 def test_random_actions_keep_to_the_masks_and_to_the_rows_that_ask():

@@ -157,6 +157,12 @@ def test_a_row_that_cannot_be_expressed_costs_only_itself(run, caplog):
     assert "a row of events was left out" in caplog.text
 
 
+def test_a_writer_that_was_never_started_does_not_say_that_it_wrote(run):
+    writer = Writer(run.layout, attempt=1, on_failure=[].append)
+    writer.event({"kind": "waits"})
+    assert not writer.close().flushed
+
+
 def test_rows_that_come_close_together_are_written_together_and_in_order(run, monkeypatch):
     writes = []
     write = os.write

@@ -322,6 +322,30 @@ def test_client_that_reads_nothing_is_cut_off_at_the_bound(over, monkeypatch, ca
     assert sum("reads nothing: cut off" in message for message in caplog.messages) == 1
 
 
+def test_client_that_reads_no_pongs_is_cut_off_at_the_bound(over, monkeypatch, caplog):
+    """No hello, no message: only pings, whose answers pile up like any other."""
+    monkeypatch.setattr(websocket_server, "MAX_QUEUED_BYTES", 2**16)
+
+    async def scenario(edge):
+        sock, _ = await edge.raw()
+        pings = frame(Opcode.PING, bytes(125)) * 1000
+
+        async def flood():
+            while True:
+                await asyncio.get_running_loop().sock_sendall(sock, pings)
+
+        with sock:
+            flooding = asyncio.create_task(flood())
+            await edge.hub.until(lambda: edge.hub.ends)
+            flooding.cancel()
+            await asyncio.gather(flooding, return_exceptions=True)
+        assert edge.hub.ends[0].startswith("connection lost")
+
+    with caplog.at_level(logging.WARNING):
+        over(scenario)
+    assert sum("reads nothing: cut off" in message for message in caplog.messages) == 1
+
+
 def test_hub_that_fails_is_told_so_once_and_hears_no_more(over):
     async def scenario(edge):
         def fail(peer, data):
