@@ -12,6 +12,7 @@ environment's metadata and never guessed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -113,7 +114,7 @@ def make_autoreset(
     return rules[mode](env, reader, masks)
 
 
-class _Rule:
+class _Rule(ABC):
     """What the three rules share: one step, with everything checked once.
 
     A step that ends no episode means the same under every rule; a rule only says what happens in
@@ -157,6 +158,7 @@ class _Rule:
             self._masks.update(_as_mapping(infos), None)
         return transition
 
+    @abstractmethod
     def _end(self, transition: Transition, infos: Mapping[Any, Any], raw_ended: BoolArray) -> None:
         """Complete a transition in which some episode ended.
 
@@ -165,7 +167,6 @@ class _Rule:
             infos: Infos of the step.
             raw_ended: Rows that the environment says have ended, whoever acted; shape ``[n]``.
         """
-        raise NotImplementedError
 
     def _flags(self, name: str, value: EnvValue) -> BoolArray:
         if type(value) is np.ndarray and value.dtype == _BOOL and value.shape == self._rows:

@@ -145,7 +145,7 @@ class Writer:
         self._jobs: deque[_Job] = deque()
         self._identity: IdentityRecord | None = None
         self._is_closing = False
-        self._is_urgent = False  # something waits that is more than lines
+        self._is_urgent = False  # something waits that is not to wait for more
         self._dropped = 0
         self._trackers = [self._tracker_thread(tracker, tracked_run) for tracker in trackers]
         self._output = RunOutput(
@@ -334,7 +334,7 @@ class Writer:
             job = self._jobs.popleft()
             if isinstance(job, _LinesJob):
                 job = _LinesJob(stream=job.stream, rows=[*job.rows, *self._rows_behind(job.stream)])
-            self._is_urgent = any(not isinstance(j, _LinesJob) for j in self._jobs)
+            self._is_urgent = bool(self._jobs)  # what waits already waits no longer
             return job
 
     def _rows_behind(self, stream: StreamName) -> list[Row]:
