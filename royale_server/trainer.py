@@ -285,7 +285,7 @@ class Trainer:
         iteration = self._iteration + 1 + self._is_learning
         kind = "eval" if evaluation else "train"
         for row in rows:
-            row.update(iteration=iteration, attempt=self._start.attempt, kind=kind)
+            row["iteration"], row["kind"] = iteration, kind
         self._writer.episodes(rows)
         if not evaluation:
             self._episodes_total += len(rows)

@@ -188,6 +188,8 @@ def _metric_value(metric: EpisodeMetric, raw: object) -> MetricValue | None:
 
 def _number(value: object) -> float | None:
     """Convert what a program may call a number, array of one element included."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     if not isinstance(value, _NUMBERS):
@@ -201,7 +203,7 @@ def _number(value: object) -> float | None:
 
 def _is_finite(value: object) -> TypeGuard[float]:
     """Tell whether a decoded value is a finite number; a boolean is none."""
-    return isinstance(value, (int, float)) and type(value) is not bool and math.isfinite(value)
+    return (type(value) is float or type(value) is int) and math.isfinite(value)
 
 
 def _form(metric: EpisodeMetric) -> str:

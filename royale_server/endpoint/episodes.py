@@ -56,25 +56,24 @@ class EpisodeBook:
         assert step.terminated is not None
         assert step.truncated is not None
         rows: IntArray = (step.terminated | step.truncated).nonzero()[0]
-        frames = ledger.take_episode_frames(group.span, rows)
-        trained = dict(zip(rows.tolist(), frames.tolist(), strict=True))
-        return [self._row(group, step, record, trained[record["row"]]) for record in step.episodes]
-
-    def _row(
-        self, group: Group, step: Step, record: dict[str, Any], trained: int
-    ) -> dict[str, Any]:
-        assert step.terminated is not None
-        row = record["row"]
-        slot = group.start + row
-        return {
-            "client": group.member.name,
-            "slot": slot - group.member.groups[0].start,
-            "return": record["return"],
-            "length": record["length"],
-            "time_s": record["time_s"],
-            "terminated": bool(step.terminated[row]),
-            "first_policy_version": int(self._first_version[slot]),
-            "last_policy_version": int(self._last_version[slot]),
-            "trained_frames": trained,
-            **{f"metrics/{name}": value for name, value in record.get("metrics", {}).items()},
+        slots = rows + group.start
+        columns: dict[str, npt.NDArray[Any]] = {
+            "slot": slots - group.member.groups[0].start,
+            "terminated": step.terminated[rows],
+            "first_policy_version": self._first_version[slots],
+            "last_policy_version": self._last_version[slots],
+            "trained_frames": ledger.take_episode_frames(group.span, rows),
         }
+        place = {row: place for place, row in enumerate(rows.tolist())}
+        known = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+        return [
+            {
+                "client": group.member.name,
+                "return": record["return"],
+                "length": record["length"],
+                "time_s": record["time_s"],
+                **dict(zip(columns, known[place[record["row"]]], strict=True)),
+                **{f"metrics/{name}": value for name, value in record.get("metrics", {}).items()},
+            }
+            for record in step.episodes
+        ]

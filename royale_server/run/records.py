@@ -220,6 +220,8 @@ def _finite_or_null(value: float, where: str, nonfinite: dict[str, str]) -> floa
 
 def _text(value: str) -> str:
     """Replace lone surrogates, which strict readers refuse even when escaped."""
+    if value.isascii():
+        return value
     return value.encode("utf-8", "replace").decode("utf-8")
 
 

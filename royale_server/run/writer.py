@@ -194,7 +194,8 @@ class Writer:
 
     def episodes(self, rows: Iterable[Row]) -> None:
         """Hand over finished episodes. They must not change afterwards."""
-        self._put_lines("episodes", [{**self._stamp(), **row} for row in rows])
+        stamp = self._stamp()
+        self._put_lines("episodes", [{**stamp, **row} for row in rows])
 
     def event(self, row: Row) -> None:
         """Hand over something that happened; ``metrics_seq`` says after which metrics row."""

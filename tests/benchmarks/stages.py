@@ -1,7 +1,7 @@
 """Where the time of a round goes in a live server; ``python -m tests.benchmarks.stages``.
 
 Starts a server whose stages carry stopwatches, and its clients, and prints for each stage the
-median time and the median processor time of a call, and how much of a round that is. The watches
+median time and the median processor time of a call, and its mean share of a round. The watches
 take about two microseconds a call themselves; do not add up what contains each other.
 """
 
@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from royale_server.bench.yardstick import server_flags
+
 REPORT = "ROYALE_STAGES_REPORT"
 STAGES = (
     ("message: all", "royale_server.endpoint.hub", "Hub", "received"),
@@ -29,11 +31,15 @@ STAGES = (
     ("scheduler: advance", "royale_server.scheduler", "Scheduler", "advance"),
     ("inference: all", "royale_server.model.engine", "Engine", "infer"),
     ("inference: policy", "algorithms.policies.mlp", "MLPPolicy", "act"),
+    ("settle what was inferred", "royale_server.model.engine", "Engine", "settle"),
+    ("episodes: rows", "royale_server.endpoint.episodes", "EpisodeBook", "ended"),
+    ("episodes: written", "royale_server.run.output", "RunOutput", "write_lines"),
     ("answers: all", "royale_server.endpoint.hub", "Hub", "_inferred"),
     ("answers: write one", "royale_server.endpoint.session", "ServerSession", "action"),
     ("answers: send one", "royale_server.endpoint.websocket_server", "SocketConnection", "send"),
 )
 WARM_UP_CALLS = 200
+COLUMNS = ("calls_a_round", "wall_us", "cpu_us", "wall_us_a_round", "cpu_us_a_round")
 
 
 class Stopwatch:
@@ -84,6 +90,8 @@ def report(watches: dict[str, Stopwatch]) -> None:
             "calls_a_round": len(walls) / batches,
             "wall_us": statistics.median(walls) * 1e6,
             "cpu_us": statistics.median(cpus) * 1e6,
+            "wall_us_a_round": sum(walls) / batches * 1e6,
+            "cpu_us_a_round": sum(cpus) / batches * 1e6,
         }
         for stage, (walls, cpus) in kept.items()
         if walls
@@ -91,13 +99,18 @@ def report(watches: dict[str, Stopwatch]) -> None:
     Path(os.environ[REPORT]).write_text(json.dumps(rows), "utf-8")
 
 
-def measure(folder: Path, *, clients: int, num_envs: int, iterations: int) -> dict[str, Any]:
-    """Run it and return the report, with the median rate of collecting."""
+def measure(
+    folder: Path, *, clients: int, num_envs: int, iterations: int, vectorization: str
+) -> dict[str, Any]:
+    """Run it and return the report, with the median rate of collecting.
+
+    The policy stays as random as it begins, so that episodes end as often as they can.
+    """
     frames = 128 * clients * num_envs
     file, address = folder / "report.json", folder / "address"
     words = [*("mlp-policy", "default", "ppo", "default"), "--port", "0"]
     words += ["--address-file", str(address), "--min-clients", str(clients)]
-    words += ["--algo.frames-per-iteration", str(frames), "--algo.num-epochs", "1"]
+    words += server_flags(clients * num_envs, learns=False)
     words += ["--algo.total-timesteps", str(frames * iterations), "--exp-name", "stages"]
     words += ["--checkpoint-base-dir", str(folder / "runs"), "--log-level", "warning"]
     run = [sys.executable, "-m", "tests.benchmarks.stages", "--serve", *words]
@@ -114,7 +127,7 @@ def measure(folder: Path, *, clients: int, num_envs: int, iterations: int) -> di
             for number in range(clients):
                 client = [sys.executable, "-m", "royale_client", "gym", "--env-id", "CartPole-v1"]
                 client += ["--num-envs", str(num_envs), "--server-url", url]
-                client += ["--client-name", f"client-{number}"]
+                client += ["--client-name", f"client-{number}", "--vectorization", vectorization]
                 subprocess.Popen(client, stdout=log, stderr=log)
             server.wait()
         finally:
@@ -133,6 +146,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--vectorization", default="sync", help="sync or vector_entry_point")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="royale-stages-") as folder:
         result = measure(Path(folder), **vars(arguments))
@@ -142,10 +156,12 @@ def main() -> None:
         f"{arguments.clients} clients x {arguments.num_envs}: {rate:,.0f} frames/s,"
         f" a round of {rows} frames {1e6 * rows / rate:,.0f} us"
     )
-    print(f"{'stage':28} {'calls a round':>13} {'us':>8} {'cpu us':>8} {'us a round':>11}")
+    print(f"{'':28} {'calls':>9} {'of a call, median':>18} {'of a round, mean':>18}")
+    print(f"{'stage':28} {'a round':>9} {'us':>9} {'cpu us':>8} {'us':>9} {'cpu us':>8}")
     for stage, row in result["stages"].items():
-        calls, wall, cpu = row["calls_a_round"], row["wall_us"], row["cpu_us"]
-        print(f"{stage:28} {calls:13.2f} {wall:8.1f} {cpu:8.1f} {calls * wall:11.1f}")
+        calls, *times = (row[name] for name in COLUMNS)
+        wall, cpu, round_wall, round_cpu = times
+        print(f"{stage:28} {calls:9.2f} {wall:9.0f} {cpu:8.0f} {round_wall:9.0f} {round_cpu:8.0f}")
 
 
 if __name__ == "__main__":
