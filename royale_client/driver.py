@@ -107,6 +107,10 @@ class EnvDriver(Protocol):
         """Number of agent seats."""
 
     @property
+    def num_seats(self) -> int:
+        """Seats of one environment, which are slots that follow each other, seat 0 first."""
+
+    @property
     def observation_space(self) -> SpaceSpec:
         """Space of one slot's observation."""
 

@@ -91,6 +91,7 @@ class GymnasiumDriver:
         self._env = env
         self._clock = clock
         self.num_slots: int = env.num_envs
+        self.num_seats = 1
         self.observation_space: SpaceSpec = to_spec(env.single_observation_space)
         self.action_space: SpaceSpec = to_spec(env.single_action_space)
         self.episode_metrics = tuple(episode_metrics)

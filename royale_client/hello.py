@@ -35,7 +35,7 @@ def make_hello(
     role: str = "train",
     float16_observations: bool = False,
 ) -> Hello:
-    """Introduce a client with one group per driver, one seat per environment.
+    """Introduce a client with one group per driver.
 
     Args:
         drivers: One per group, all of one environment.
@@ -54,6 +54,7 @@ def make_hello(
         first.observation_space,
         first.action_space,
         groups=tuple(driver.num_slots for driver in drivers),
+        seats=first.num_seats,
         masks=first.has_masks,
         episode_metrics=first.episode_metrics,
         client_name=client_name,
@@ -76,6 +77,7 @@ def describe_client(
     env_id: str,
     env_digest: str,
     role: str,
+    seats: int = 1,
     features: tuple[str, ...] = (),
     float16_observations: bool = False,
 ) -> Hello:
@@ -84,13 +86,14 @@ def describe_client(
     Args:
         observation_space: Space of one slot's observation.
         action_space: Space of one slot's action.
-        groups: Number of slots of each group, each slot an environment of its own.
+        groups: Number of slots of each group.
         masks: Whether every observation comes with a mask of legal actions.
         episode_metrics: What episode records carry.
         client_name: Stable name; None builds one from host and environment.
         env_id: Name of the environment.
         env_digest: Digest of its version and settings.
         role: ``train`` or ``eval``.
+        seats: Slots of one environment, which follow each other.
         features: What else the client can do: ``snapshot`` and ``restore`` its environments,
             ``restart`` them on demand.
         float16_observations: Send wider floats of observations as float16, if there are any.
@@ -110,8 +113,8 @@ def describe_client(
         observation_space=observation_space,
         action_space=action_space,
         groups=groups,
-        environments=np.arange(num_slots, dtype=np.int64),
-        seats=np.zeros(num_slots, np.int64),
+        environments=np.arange(num_slots, dtype=np.int64) // seats,
+        seats=np.arange(num_slots, dtype=np.int64) % seats,
         masks=masks,
         episode_metrics=tuple(episode_metrics),
         features=features,

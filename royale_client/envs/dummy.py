@@ -82,6 +82,7 @@ class DummyDriver:
         self._config = config
         self._sleep = sleep
         self.num_slots = num_slots
+        self.num_seats = 1
         self.episode_metrics: tuple[EpisodeMetric, ...] = ()
         self.has_masks = False
         self.snapshot_obstacle: str | None = None

@@ -25,6 +25,7 @@ class TimedDriver:
 
     def __init__(self, size: int, step_s: float, action_space: SpaceSpec | None = None) -> None:
         self.num_slots = size
+        self.num_seats = 1
         self.action_space = action_space or DiscreteSpec(3)
         self.step_s = step_s
         self.steps = 0

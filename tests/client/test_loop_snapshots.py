@@ -26,6 +26,7 @@ class TallyDriver:
     observation_space = BoxSpec(0, 1000, (1,), "float32")
     action_space = DiscreteSpec(3)
     has_masks = False
+    num_seats = 1
     episode_metrics = ()
     snapshot_obstacle = None
 
