@@ -64,7 +64,7 @@ PLANES: tuple[Plane, ...] = tuple(
             ("own air", "own flying troops on the tile"),
             ("own buildings", "own buildings on the tile"),
             ("own towers", "1 on every tile of an own tower that stands"),
-            ("own hp", "hit points of all that is own on the tile, in levels of 20, at most 255"),
+            ("own hp", "hit points of what is own on the tile: levels of 20 begun, at most 255"),
             ("enemy ground", "enemy ground troops on the tile"),
             ("enemy air", "enemy flying troops on the tile"),
             ("enemy buildings", "enemy buildings on the tile"),

@@ -1,0 +1,375 @@
+"""What both seats see of N battles: planes of tiles, a vector of numbers, the mask of legal actions.
+
+The writers fill arrays of the caller, allocate nothing, and change no battle. They read of the
+enemy only what its plays have shown: never its hand, its queue's order, its deck or its elixir.
+What the numbers mean stands in `columns`. Nothing here packs bits or knows a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from royale_client.envs.arena import cards, columns, rules
+from royale_client.envs.arena.cards import BUILDING, COST, FLYING, KIND, RADIUS
+from royale_client.envs.arena.columns import (
+    CARD_ID_FIRST,
+    CARD_ID_TOWER,
+    HP_PER_LEVEL,
+    NUM_PLANES,
+    ONE_OF,
+    PLAY_AGE_TICKS,
+    VECTOR_SIZE,
+    column,
+)
+from royale_client.envs.arena.compiled import compiled
+from royale_client.envs.arena.rules import (
+    ACTIONS,
+    CAP_TICKS,
+    CROWNS_TO_WIN,
+    DECK_SIZE,
+    DOUBLE_ELIXIR_TICK,
+    ELIXIR_CAP,
+    HAND_SIZE,
+    HEIGHT,
+    QUEUE_SIZE,
+    REGULATION_TICKS,
+    RUNNING,
+    SPELL_SLOTS,
+    TILE_UNITS,
+    TILES,
+    TOWERS,
+    UNIT_SLOTS,
+    WIDTH,
+)
+from royale_client.envs.arena.state import Battles
+from royale_client.envs.arena.territory import ZONES, openness
+
+if cards.NUM_CARDS != columns.NUM_CARDS or HAND_SIZE != columns.HAND:
+    raise AssertionError("the columns of the observation do not fit the card table")
+
+Planes: TypeAlias = NDArray[np.uint8]
+Vector: TypeAlias = NDArray[np.float32]
+Mask: TypeAlias = NDArray[np.bool_]
+_Cards: TypeAlias = NDArray[np.int8]
+
+PLANES_SHAPE = (NUM_PLANES, HEIGHT, WIDTH)
+"""Shape of the planes of one seat."""
+
+# The kernels know planes and columns by number; these are looked up once, at import.
+_PLANE = {plane.name: plane.index for plane in columns.PLANES}
+GROUND, AIR, BUILDINGS, TOWER, HP = (
+    _PLANE[f"own {name}"] for name in ("ground", "air", "buildings", "towers", "hp")
+)
+ENEMY_STEP = _PLANE["enemy ground"] - GROUND
+"""From one of the five planes above to the enemy's."""
+DEPLOYING, CARD_ID, SPELL, STUNNED = (
+    _PLANE[f"own {name}"] for name in ("deploying", "card", "spell", "stunned")
+)
+"""The enemy's plane is the next one."""
+FIRST = {each.name: each.first for each in columns.COLUMNS}
+(
+    OWN_ELIXIR,
+    ENEMY_ELIXIR,
+    HAND,
+    HAND_COST,
+    AFFORDABLE,
+    NEXT_CARD,
+    OWN_DECK,
+    ENEMY_SEEN,
+    ENEMY_HAND,
+    OWN_LAST,
+    ENEMY_LAST,
+    OWN_TOWERS,
+    ENEMY_TOWERS,
+    CROWNS,
+    AWAKE,
+    CLOCK,
+    RATE,
+    OWN_AGE,
+    ENEMY_AGE,
+    ENEMY_KNOWN,
+) = (each.first for each in columns.COLUMNS)
+TOWER_BLOCKS = np.array(rules.TOWER_BLOCKS, np.int64)
+TOWER_HP = np.array(rules.TOWER_HP, np.int64)
+ENEMY_TOWER_ORDER = (rules.KEEP, rules.RIGHT_FLANK, rules.LEFT_FLANK)
+"""The enemy's towers as this seat sees them: its right flank stands on my left."""
+
+
+def _static_planes() -> Planes:
+    planes = np.zeros((2, HEIGHT, WIDTH), np.uint8)
+    river = slice(rules.OWN_ROWS, HEIGHT - rules.OWN_ROWS)
+    planes[0, river] = 1
+    planes[0, river, list(rules.BRIDGE_COLUMNS)] = 2
+    planes[1, river] = 1
+    for left, bottom, right, top in rules.TOWER_BLOCKS:
+        planes[1, bottom:top, left:right] = 1
+    planes[1] |= planes[1, ::-1, ::-1]
+    planes.flags.writeable = False
+    return planes
+
+
+STATIC_PLANES: Planes = _static_planes()
+"""``(2, HEIGHT, WIDTH)``, read-only: terrain (0 land, 1 river, 2 bridge), and 1 where no troop or
+building may ever be put down. Equal for both seats, and no part of an observation: see `columns`.
+"""
+ZONE_SIZES: NDArray[np.int64] = ZONES.sum(axis=2, dtype=np.int64)
+"""``(3 kinds, 4 opennesses)``: tiles open to a card."""
+
+
+def observe(battles: Battles, planes: Planes, vector: Vector, mask: Mask) -> None:
+    """Write what both seats see, and what they may do.
+
+    Args:
+        battles: N battles; those that are over are written like the others.
+        planes: ``(N, 2, 18, 20, 12)`` uint8, see `columns.PLANES`.
+        vector: ``(N, 2, 195)`` float32 within [0, 1], see `columns.COLUMNS`.
+        mask: ``(N, 2, 961)`` bool, see `legal`.
+
+    Raises:
+        ValueError: An array has another shape or dtype, or is not contiguous.
+    """
+    n = len(battles.tick)
+    _check("planes", planes, (n, 2, *PLANES_SHAPE), np.uint8)
+    _check("vector", vector, (n, 2, VECTOR_SIZE), np.float32)
+    _check("mask", mask, (n, 2, ACTIONS), np.bool_)
+    _write_planes(battles, planes.reshape(n, 2, -1))
+    _write_vectors(battles, vector)
+    _write_masks(battles, mask)
+
+
+def legal(battles: Battles, mask: Mask) -> None:
+    """Write which actions are legal: the no-op always, and nothing else once a battle is over.
+
+    Args:
+        battles: N battles.
+        mask: ``(N, 2, 961)`` bool; entry ``1 + slot * 240 + y * 12 + x`` in the seat's own frame.
+
+    Raises:
+        ValueError: The array has another shape or dtype, or is not contiguous.
+    """
+    _check("mask", mask, (len(battles.tick), 2, ACTIONS), np.bool_)
+    _write_masks(battles, mask)
+
+
+def _check(name: str, array: NDArray[Any], shape: Sequence[int], dtype: type[np.generic]) -> None:
+    if array.shape != tuple(shape) or array.dtype != dtype or not array.flags.c_contiguous:
+        raise ValueError(
+            f"arena tensors: {name} is {array.dtype} {array.shape}, expected contiguous "
+            f"{np.dtype(dtype)} {tuple(shape)}"
+        )
+
+
+# ------------------------------------------------------------------------------------------ mask
+@compiled
+def open_tiles(battles: Battles, i: int, seat: int, slot: int) -> int:
+    """Return on how many tiles a seat may play a hand slot now: 0 if it costs too much."""
+    card = battles.hand[i, seat, slot]
+    if battles.outcome[i] != RUNNING or COST[card] > battles.elixir[i, seat]:
+        return 0
+    return int(ZONE_SIZES[KIND[card], openness(battles, i, seat)])
+
+
+@compiled
+def _write_masks(battles: Battles, mask: Mask) -> None:
+    for i in range(battles.tick.shape[0]):
+        for seat in range(2):
+            mask[i, seat, 0] = True
+            elixir = battles.elixir[i, seat] if battles.outcome[i] == RUNNING else -1
+            sides = openness(battles, i, seat)
+            for slot in range(HAND_SIZE):
+                first = 1 + slot * TILES
+                card = battles.hand[i, seat, slot]
+                if COST[card] <= elixir:
+                    kind = KIND[card]
+                    for tile in range(TILES):
+                        mask[i, seat, first + tile] = ZONES[kind, sides, tile] != 0
+                else:
+                    for tile in range(TILES):
+                        mask[i, seat, first + tile] = False
+
+
+# ---------------------------------------------------------------------------------------- planes
+# The helpers take the planes and plain numbers: handing on the whole state costs more than a unit.
+@compiled
+def _write_planes(battles: Battles, planes: Planes) -> None:
+    for i in range(battles.tick.shape[0]):
+        for seat in range(2):
+            for k in range(NUM_PLANES * TILES):
+                planes[i, seat, k] = 0
+            for side in range(2):
+                owner = seat if side == 0 else 1 - seat
+                for t in range(TOWERS):
+                    hp = battles.tower_hp[i, owner, t]
+                    stunned = battles.tower_stunned[i, owner, t] + battles.tower_stun[i, owner, t]
+                    if hp > 0:
+                        _mark_tower(planes, i, seat, side, t, hp, stunned > 0)
+                for u in range(UNIT_SLOTS):
+                    card = battles.unit_card[i, owner, u]
+                    if card < 0:
+                        continue
+                    x = min(battles.unit_x[i, owner, u] // TILE_UNITS, WIDTH - 1)
+                    y = min(battles.unit_y[i, owner, u] // TILE_UNITS, HEIGHT - 1)
+                    tile = _tile(y, x, side)
+                    stunned = battles.unit_stunned[i, owner, u] + battles.unit_stun[i, owner, u]
+                    _mark_unit(planes, i, seat, side, tile, card, battles.unit_hp[i, owner, u])
+                    deploy = (DEPLOYING + side) * TILES + tile
+                    _raise_to(planes, i, seat, deploy, battles.unit_deploy[i, owner, u])
+                    _raise_to(planes, i, seat, (STUNNED + side) * TILES + tile, min(stunned, 1))
+                for p in range(SPELL_SLOTS):
+                    card = battles.spell_card[i, owner, p]
+                    if card >= 0:
+                        x, y = battles.spell_x[i, owner, p], battles.spell_y[i, owner, p]
+                        _mark_spell(planes, i, seat, side, card, x, y)
+
+
+@compiled
+def _tile(y: int, x: int, side: int) -> int:
+    """Return the index of an owner's tile in the frame of who looks; side 0 is the own."""
+    tile = y * WIDTH + x
+    return tile if side == 0 else TILES - 1 - tile
+
+
+@compiled
+def _mark_tower(
+    planes: Planes, i: int, seat: int, side: int, tower: int, hp: int, stunned: bool
+) -> None:
+    step = side * ENEMY_STEP
+    level = (hp + HP_PER_LEVEL - 1) // HP_PER_LEVEL
+    for y in range(TOWER_BLOCKS[tower, 1], TOWER_BLOCKS[tower, 3]):
+        for x in range(TOWER_BLOCKS[tower, 0], TOWER_BLOCKS[tower, 2]):
+            tile = _tile(y, x, side)
+            planes[i, seat, (TOWER + step) * TILES + tile] = 1
+            planes[i, seat, (HP + step) * TILES + tile] = level
+            planes[i, seat, (CARD_ID + side) * TILES + tile] = CARD_ID_TOWER
+            planes[i, seat, (STUNNED + side) * TILES + tile] = stunned
+
+
+@compiled
+def _mark_unit(planes: Planes, i: int, seat: int, side: int, tile: int, card: int, hp: int) -> None:
+    kind = GROUND
+    if KIND[card] == BUILDING:
+        kind = BUILDINGS
+    elif FLYING[card]:
+        kind = AIR
+    step = side * ENEMY_STEP
+    planes[i, seat, (kind + step) * TILES + tile] += 1
+    k = (HP + step) * TILES + tile
+    # Rounded up, so that whatever lives shows at least one level.
+    planes[i, seat, k] = min(planes[i, seat, k] + (hp + HP_PER_LEVEL - 1) // HP_PER_LEVEL, 255)
+    _raise_to(planes, i, seat, (CARD_ID + side) * TILES + tile, CARD_ID_FIRST + card)
+
+
+@compiled
+def _mark_spell(
+    planes: Planes, i: int, seat: int, side: int, card: int, at_x: int, at_y: int
+) -> None:
+    radius = RADIUS[card]
+    left, right = max(0, at_x - radius), min(WIDTH * TILE_UNITS, at_x + radius + TILE_UNITS)
+    bottom, top = max(0, at_y - radius), min(HEIGHT * TILE_UNITS, at_y + radius + TILE_UNITS)
+    for y in range(bottom // TILE_UNITS, top // TILE_UNITS):
+        dy = y * TILE_UNITS + TILE_UNITS // 2 - at_y
+        for x in range(left // TILE_UNITS, right // TILE_UNITS):
+            dx = x * TILE_UNITS + TILE_UNITS // 2 - at_x
+            if dx * dx + dy * dy <= radius * radius:
+                k = (SPELL + side) * TILES + _tile(y, x, side)
+                _raise_to(planes, i, seat, k, CARD_ID_FIRST + card)
+
+
+@compiled
+def _raise_to(planes: Planes, i: int, seat: int, k: int, value: int) -> None:
+    """Keep the greatest value, so that the order of unit slots does not show."""
+    if value > planes[i, seat, k]:
+        planes[i, seat, k] = value
+
+
+# ---------------------------------------------------------------------------------------- vector
+@compiled
+def _write_vectors(battles: Battles, vector: Vector) -> None:
+    for i in range(battles.tick.shape[0]):
+        tick = battles.tick[i]
+        for seat in range(2):
+            enemy = 1 - seat
+            for k in range(VECTOR_SIZE):
+                vector[i, seat, k] = 0.0
+            elixir = battles.elixir[i, seat]
+            vector[i, seat, OWN_ELIXIR] = elixir / ELIXIR_CAP
+            vector[i, seat, ENEMY_ELIXIR] = battles.counted_elixir[i, enemy] / ELIXIR_CAP
+            _write_own_cards(vector, i, seat, battles.hand, elixir, battles.deck)
+            vector[i, seat, NEXT_CARD + 1 + battles.queue[i, seat, 0]] = 1.0
+            seen, plays = battles.seen[i, enemy], battles.plays[i, enemy]
+            _write_enemy_cards(vector, i, seat, seen, plays, battles.queue)
+            vector[i, seat, OWN_LAST + 1 + battles.last_card[i, seat]] = 1.0
+            vector[i, seat, ENEMY_LAST + 1 + battles.last_card[i, enemy]] = 1.0
+            _write_towers(vector, i, seat, battles.tower_hp)
+            vector[i, seat, CROWNS] = battles.crowns[i, seat] / CROWNS_TO_WIN
+            vector[i, seat, CROWNS + 1] = battles.crowns[i, enemy] / CROWNS_TO_WIN
+            vector[i, seat, AWAKE] = battles.keep_awake[i, seat]
+            vector[i, seat, AWAKE + 1] = battles.keep_awake[i, enemy]
+            _write_clock(vector, i, seat, tick)
+            vector[i, seat, OWN_AGE] = _age(tick, battles.last_play_tick[i, seat])
+            vector[i, seat, ENEMY_AGE] = _age(tick, battles.last_play_tick[i, enemy])
+
+
+@compiled
+def _write_own_cards(
+    vector: Vector, i: int, seat: int, hand: _Cards, elixir: int, deck: _Cards
+) -> None:
+    for slot in range(HAND_SIZE):
+        card = hand[i, seat, slot]
+        vector[i, seat, HAND + slot * ONE_OF + 1 + card] = 1.0
+        vector[i, seat, HAND_COST + slot] = COST[card] / ELIXIR_CAP
+        vector[i, seat, AFFORDABLE + slot] = 1.0 if COST[card] <= elixir else 0.0
+    for k in range(DECK_SIZE):
+        vector[i, seat, OWN_DECK + deck[i, seat, k]] = 1.0
+
+
+@compiled
+def _write_enemy_cards(
+    vector: Vector, i: int, seat: int, seen: int, plays: int, queue: _Cards
+) -> None:
+    """Write which cards of the enemy were seen and which it may hold.
+
+    A played card waits at the back of the queue for four more plays. So the last four plays, which
+    are the last entries of the queue and were all seen, are not in the hand, and every other card
+    seen is. The slots left hold unseen cards of the deck, each as likely as the next.
+    """
+    num_seen = 0
+    for card in range(columns.NUM_CARDS):
+        if (seen >> card) & 1:
+            num_seen += 1
+    waiting = min(plays, QUEUE_SIZE)
+    chance = (HAND_SIZE - (num_seen - waiting)) / (columns.NUM_CARDS - num_seen)
+    for card in range(columns.NUM_CARDS):
+        is_seen = (seen >> card) & 1
+        vector[i, seat, ENEMY_SEEN + card] = is_seen
+        vector[i, seat, ENEMY_HAND + card] = 1.0 if is_seen else chance
+    for k in range(QUEUE_SIZE - waiting, QUEUE_SIZE):
+        vector[i, seat, ENEMY_HAND + queue[i, 1 - seat, k]] = 0.0
+    vector[i, seat, ENEMY_KNOWN] = num_seen / DECK_SIZE
+
+
+@compiled
+def _write_towers(vector: Vector, i: int, seat: int, tower_hp: NDArray[np.int32]) -> None:
+    for t in range(TOWERS):
+        theirs = ENEMY_TOWER_ORDER[t]
+        vector[i, seat, OWN_TOWERS + t] = tower_hp[i, seat, t] / TOWER_HP[t]
+        vector[i, seat, ENEMY_TOWERS + t] = tower_hp[i, 1 - seat, theirs] / TOWER_HP[theirs]
+
+
+@compiled
+def _write_clock(vector: Vector, i: int, seat: int, tick: int) -> None:
+    vector[i, seat, CLOCK] = tick / CAP_TICKS
+    vector[i, seat, CLOCK + 1] = max(0, REGULATION_TICKS - tick) / REGULATION_TICKS
+    vector[i, seat, CLOCK + 2] = 1.0 if tick >= REGULATION_TICKS else 0.0
+    vector[i, seat, RATE + (1 if tick >= DOUBLE_ELIXIR_TICK else 0)] = 1.0
+
+
+@compiled
+def _age(tick: int, last_play_tick: int) -> float:
+    if last_play_tick < 0:
+        return 1.0
+    return min(tick - last_play_tick, PLAY_AGE_TICKS) / PLAY_AGE_TICKS
