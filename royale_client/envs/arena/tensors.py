@@ -1,4 +1,4 @@
-"""What both seats see of N battles: planes of tiles, a vector of numbers, the mask of legal actions.
+"""What both seats see of N battles: planes of tiles, a vector of numbers, the legal actions.
 
 The writers fill arrays of the caller, allocate nothing, and change no battle. They read of the
 enemy only what its plays have shown: never its hand, its queue's order, its deck or its elixir.
@@ -23,7 +23,6 @@ from royale_client.envs.arena.columns import (
     ONE_OF,
     PLAY_AGE_TICKS,
     VECTOR_SIZE,
-    column,
 )
 from royale_client.envs.arena.compiled import compiled
 from royale_client.envs.arena.rules import (
@@ -193,20 +192,21 @@ def _write_masks(battles: Battles, mask: Mask) -> None:
 
 
 # ---------------------------------------------------------------------------------------- planes
-# The helpers take the planes and plain numbers: handing on the whole state costs more than a unit.
+# The helpers take the planes of one seat and plain numbers: handing on the state costs more than
+# what they do.
 @compiled
 def _write_planes(battles: Battles, planes: Planes) -> None:
     for i in range(battles.tick.shape[0]):
         for seat in range(2):
-            for k in range(NUM_PLANES * TILES):
-                planes[i, seat, k] = 0
+            out = planes[i, seat]
+            out[:] = 0
             for side in range(2):
                 owner = seat if side == 0 else 1 - seat
                 for t in range(TOWERS):
                     hp = battles.tower_hp[i, owner, t]
                     stunned = battles.tower_stunned[i, owner, t] + battles.tower_stun[i, owner, t]
                     if hp > 0:
-                        _mark_tower(planes, i, seat, side, t, hp, stunned > 0)
+                        _mark_tower(out, side, t, hp, stunned > 0)
                 for u in range(UNIT_SLOTS):
                     card = battles.unit_card[i, owner, u]
                     if card < 0:
@@ -215,15 +215,15 @@ def _write_planes(battles: Battles, planes: Planes) -> None:
                     y = min(battles.unit_y[i, owner, u] // TILE_UNITS, HEIGHT - 1)
                     tile = _tile(y, x, side)
                     stunned = battles.unit_stunned[i, owner, u] + battles.unit_stun[i, owner, u]
-                    _mark_unit(planes, i, seat, side, tile, card, battles.unit_hp[i, owner, u])
+                    _mark_unit(out, side, tile, card, battles.unit_hp[i, owner, u])
                     deploy = (DEPLOYING + side) * TILES + tile
-                    _raise_to(planes, i, seat, deploy, battles.unit_deploy[i, owner, u])
-                    _raise_to(planes, i, seat, (STUNNED + side) * TILES + tile, min(stunned, 1))
+                    _raise_to(out, deploy, battles.unit_deploy[i, owner, u])
+                    _raise_to(out, (STUNNED + side) * TILES + tile, min(stunned, 1))
                 for p in range(SPELL_SLOTS):
                     card = battles.spell_card[i, owner, p]
                     if card >= 0:
                         x, y = battles.spell_x[i, owner, p], battles.spell_y[i, owner, p]
-                        _mark_spell(planes, i, seat, side, card, x, y)
+                        _mark_spell(out, side, card, x, y)
 
 
 @compiled
@@ -234,39 +234,35 @@ def _tile(y: int, x: int, side: int) -> int:
 
 
 @compiled
-def _mark_tower(
-    planes: Planes, i: int, seat: int, side: int, tower: int, hp: int, stunned: bool
-) -> None:
+def _mark_tower(out: Planes, side: int, tower: int, hp: int, stunned: bool) -> None:
     step = side * ENEMY_STEP
     level = (hp + HP_PER_LEVEL - 1) // HP_PER_LEVEL
     for y in range(TOWER_BLOCKS[tower, 1], TOWER_BLOCKS[tower, 3]):
         for x in range(TOWER_BLOCKS[tower, 0], TOWER_BLOCKS[tower, 2]):
             tile = _tile(y, x, side)
-            planes[i, seat, (TOWER + step) * TILES + tile] = 1
-            planes[i, seat, (HP + step) * TILES + tile] = level
-            planes[i, seat, (CARD_ID + side) * TILES + tile] = CARD_ID_TOWER
-            planes[i, seat, (STUNNED + side) * TILES + tile] = stunned
+            out[(TOWER + step) * TILES + tile] = 1
+            out[(HP + step) * TILES + tile] = level
+            out[(CARD_ID + side) * TILES + tile] = CARD_ID_TOWER
+            out[(STUNNED + side) * TILES + tile] = stunned
 
 
 @compiled
-def _mark_unit(planes: Planes, i: int, seat: int, side: int, tile: int, card: int, hp: int) -> None:
+def _mark_unit(out: Planes, side: int, tile: int, card: int, hp: int) -> None:
     kind = GROUND
     if KIND[card] == BUILDING:
         kind = BUILDINGS
     elif FLYING[card]:
         kind = AIR
     step = side * ENEMY_STEP
-    planes[i, seat, (kind + step) * TILES + tile] += 1
+    out[(kind + step) * TILES + tile] += 1
     k = (HP + step) * TILES + tile
     # Rounded up, so that whatever lives shows at least one level.
-    planes[i, seat, k] = min(planes[i, seat, k] + (hp + HP_PER_LEVEL - 1) // HP_PER_LEVEL, 255)
-    _raise_to(planes, i, seat, (CARD_ID + side) * TILES + tile, CARD_ID_FIRST + card)
+    out[k] = min(out[k] + (hp + HP_PER_LEVEL - 1) // HP_PER_LEVEL, 255)
+    _raise_to(out, (CARD_ID + side) * TILES + tile, CARD_ID_FIRST + card)
 
 
 @compiled
-def _mark_spell(
-    planes: Planes, i: int, seat: int, side: int, card: int, at_x: int, at_y: int
-) -> None:
+def _mark_spell(out: Planes, side: int, card: int, at_x: int, at_y: int) -> None:
     radius = RADIUS[card]
     left, right = max(0, at_x - radius), min(WIDTH * TILE_UNITS, at_x + radius + TILE_UNITS)
     bottom, top = max(0, at_y - radius), min(HEIGHT * TILE_UNITS, at_y + radius + TILE_UNITS)
@@ -276,14 +272,13 @@ def _mark_spell(
             dx = x * TILE_UNITS + TILE_UNITS // 2 - at_x
             if dx * dx + dy * dy <= radius * radius:
                 k = (SPELL + side) * TILES + _tile(y, x, side)
-                _raise_to(planes, i, seat, k, CARD_ID_FIRST + card)
+                _raise_to(out, k, CARD_ID_FIRST + card)
 
 
 @compiled
-def _raise_to(planes: Planes, i: int, seat: int, k: int, value: int) -> None:
+def _raise_to(out: Planes, k: int, value: int) -> None:
     """Keep the greatest value, so that the order of unit slots does not show."""
-    if value > planes[i, seat, k]:
-        planes[i, seat, k] = value
+    out[k] = max(out[k], value)
 
 
 # ---------------------------------------------------------------------------------------- vector
@@ -293,44 +288,40 @@ def _write_vectors(battles: Battles, vector: Vector) -> None:
         tick = battles.tick[i]
         for seat in range(2):
             enemy = 1 - seat
-            for k in range(VECTOR_SIZE):
-                vector[i, seat, k] = 0.0
+            out = vector[i, seat]
+            out[:] = 0.0
             elixir = battles.elixir[i, seat]
-            vector[i, seat, OWN_ELIXIR] = elixir / ELIXIR_CAP
-            vector[i, seat, ENEMY_ELIXIR] = battles.counted_elixir[i, enemy] / ELIXIR_CAP
-            _write_own_cards(vector, i, seat, battles.hand, elixir, battles.deck)
-            vector[i, seat, NEXT_CARD + 1 + battles.queue[i, seat, 0]] = 1.0
+            out[OWN_ELIXIR] = elixir / ELIXIR_CAP
+            out[ENEMY_ELIXIR] = battles.counted_elixir[i, enemy] / ELIXIR_CAP
+            _write_own_cards(out, battles.hand[i, seat], elixir, battles.deck[i, seat])
+            out[NEXT_CARD + 1 + battles.queue[i, seat, 0]] = 1.0
             seen, plays = battles.seen[i, enemy], battles.plays[i, enemy]
-            _write_enemy_cards(vector, i, seat, seen, plays, battles.queue)
-            vector[i, seat, OWN_LAST + 1 + battles.last_card[i, seat]] = 1.0
-            vector[i, seat, ENEMY_LAST + 1 + battles.last_card[i, enemy]] = 1.0
-            _write_towers(vector, i, seat, battles.tower_hp)
-            vector[i, seat, CROWNS] = battles.crowns[i, seat] / CROWNS_TO_WIN
-            vector[i, seat, CROWNS + 1] = battles.crowns[i, enemy] / CROWNS_TO_WIN
-            vector[i, seat, AWAKE] = battles.keep_awake[i, seat]
-            vector[i, seat, AWAKE + 1] = battles.keep_awake[i, enemy]
-            _write_clock(vector, i, seat, tick)
-            vector[i, seat, OWN_AGE] = _age(tick, battles.last_play_tick[i, seat])
-            vector[i, seat, ENEMY_AGE] = _age(tick, battles.last_play_tick[i, enemy])
+            _write_enemy_cards(out, seen, plays, battles.queue[i, enemy])
+            out[OWN_LAST + 1 + battles.last_card[i, seat]] = 1.0
+            out[ENEMY_LAST + 1 + battles.last_card[i, enemy]] = 1.0
+            _write_towers(out, battles.tower_hp[i, seat], battles.tower_hp[i, enemy])
+            out[CROWNS] = battles.crowns[i, seat] / CROWNS_TO_WIN
+            out[CROWNS + 1] = battles.crowns[i, enemy] / CROWNS_TO_WIN
+            out[AWAKE] = battles.keep_awake[i, seat]
+            out[AWAKE + 1] = battles.keep_awake[i, enemy]
+            _write_clock(out, tick)
+            out[OWN_AGE] = _age(tick, battles.last_play_tick[i, seat])
+            out[ENEMY_AGE] = _age(tick, battles.last_play_tick[i, enemy])
 
 
 @compiled
-def _write_own_cards(
-    vector: Vector, i: int, seat: int, hand: _Cards, elixir: int, deck: _Cards
-) -> None:
+def _write_own_cards(out: Vector, hand: _Cards, elixir: int, deck: _Cards) -> None:
     for slot in range(HAND_SIZE):
-        card = hand[i, seat, slot]
-        vector[i, seat, HAND + slot * ONE_OF + 1 + card] = 1.0
-        vector[i, seat, HAND_COST + slot] = COST[card] / ELIXIR_CAP
-        vector[i, seat, AFFORDABLE + slot] = 1.0 if COST[card] <= elixir else 0.0
+        card = hand[slot]
+        out[HAND + slot * ONE_OF + 1 + card] = 1.0
+        out[HAND_COST + slot] = COST[card] / ELIXIR_CAP
+        out[AFFORDABLE + slot] = 1.0 if COST[card] <= elixir else 0.0
     for k in range(DECK_SIZE):
-        vector[i, seat, OWN_DECK + deck[i, seat, k]] = 1.0
+        out[OWN_DECK + deck[k]] = 1.0
 
 
 @compiled
-def _write_enemy_cards(
-    vector: Vector, i: int, seat: int, seen: int, plays: int, queue: _Cards
-) -> None:
+def _write_enemy_cards(out: Vector, seen: int, plays: int, queue: _Cards) -> None:
     """Write which cards of the enemy were seen and which it may hold.
 
     A played card waits at the back of the queue for four more plays. So the last four plays, which
@@ -345,27 +336,27 @@ def _write_enemy_cards(
     chance = (HAND_SIZE - (num_seen - waiting)) / (columns.NUM_CARDS - num_seen)
     for card in range(columns.NUM_CARDS):
         is_seen = (seen >> card) & 1
-        vector[i, seat, ENEMY_SEEN + card] = is_seen
-        vector[i, seat, ENEMY_HAND + card] = 1.0 if is_seen else chance
+        out[ENEMY_SEEN + card] = is_seen
+        out[ENEMY_HAND + card] = 1.0 if is_seen else chance
     for k in range(QUEUE_SIZE - waiting, QUEUE_SIZE):
-        vector[i, seat, ENEMY_HAND + queue[i, 1 - seat, k]] = 0.0
-    vector[i, seat, ENEMY_KNOWN] = num_seen / DECK_SIZE
+        out[ENEMY_HAND + queue[k]] = 0.0
+    out[ENEMY_KNOWN] = num_seen / DECK_SIZE
 
 
 @compiled
-def _write_towers(vector: Vector, i: int, seat: int, tower_hp: NDArray[np.int32]) -> None:
+def _write_towers(out: Vector, own_hp: NDArray[np.int32], enemy_hp: NDArray[np.int32]) -> None:
     for t in range(TOWERS):
         theirs = ENEMY_TOWER_ORDER[t]
-        vector[i, seat, OWN_TOWERS + t] = tower_hp[i, seat, t] / TOWER_HP[t]
-        vector[i, seat, ENEMY_TOWERS + t] = tower_hp[i, 1 - seat, theirs] / TOWER_HP[theirs]
+        out[OWN_TOWERS + t] = own_hp[t] / TOWER_HP[t]
+        out[ENEMY_TOWERS + t] = enemy_hp[theirs] / TOWER_HP[theirs]
 
 
 @compiled
-def _write_clock(vector: Vector, i: int, seat: int, tick: int) -> None:
-    vector[i, seat, CLOCK] = tick / CAP_TICKS
-    vector[i, seat, CLOCK + 1] = max(0, REGULATION_TICKS - tick) / REGULATION_TICKS
-    vector[i, seat, CLOCK + 2] = 1.0 if tick >= REGULATION_TICKS else 0.0
-    vector[i, seat, RATE + (1 if tick >= DOUBLE_ELIXIR_TICK else 0)] = 1.0
+def _write_clock(out: Vector, tick: int) -> None:
+    out[CLOCK] = tick / CAP_TICKS
+    out[CLOCK + 1] = max(0, REGULATION_TICKS - tick) / REGULATION_TICKS
+    out[CLOCK + 2] = 1.0 if tick >= REGULATION_TICKS else 0.0
+    out[RATE + (1 if tick >= DOUBLE_ELIXIR_TICK else 0)] = 1.0
 
 
 @compiled
