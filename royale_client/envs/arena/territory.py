@@ -45,24 +45,32 @@ ZONES.flags.writeable = False
 
 
 @compiled
-def openness(battles: Battles, i: int, seat: int) -> int:
-    """Return which sides of the enemy are open to this seat's troops, as bits.
+def open_sides(left_flank_hp: int, right_flank_hp: int) -> int:
+    """Return which sides are open, as bits, by the hit points of the *enemy's* flank towers.
 
     The enemy's right flank tower stands on my left.
     """
+    return (LEFT_OPEN if right_flank_hp == 0 else 0) | (RIGHT_OPEN if left_flank_hp == 0 else 0)
+
+
+@compiled
+def openness(battles: Battles, i: int, seat: int) -> int:
+    """Return which sides of the enemy are open to this seat's troops, as bits."""
     enemy = 1 - seat
-    is_left_open = battles.tower_hp[i, enemy, RIGHT_FLANK] == 0
-    is_right_open = battles.tower_hp[i, enemy, LEFT_FLANK] == 0
-    return int(LEFT_OPEN * is_left_open + RIGHT_OPEN * is_right_open)
+    return open_sides(
+        battles.tower_hp[i, enemy, LEFT_FLANK], battles.tower_hp[i, enemy, RIGHT_FLANK]
+    )
+
+
+@compiled
+def in_zone(card: int, sides: int, tile: int) -> bool:
+    """Say whether a card may be put on tile ``row * WIDTH + column`` with these sides open."""
+    return bool(ZONES[KIND[card], sides, tile])
 
 
 @compiled
 def can_deploy(  # noqa: PLR0917 - compiled functions take no keyword-only arguments
     battles: Battles, i: int, seat: int, card: int, x_tile: int, y_tile: int
 ) -> bool:
-    """Say whether a seat may put a card on a tile of its own frame, elixir left aside.
-
-    Inner loops over tiles take the row ``ZONES[KIND[card], openness(battles, i, seat)]`` instead,
-    which is what is read here.
-    """
-    return bool(ZONES[KIND[card], openness(battles, i, seat), y_tile * WIDTH + x_tile])
+    """Say whether a seat may put a card on a tile of its own frame, elixir left aside."""
+    return in_zone(card, openness(battles, i, seat), y_tile * WIDTH + x_tile)
