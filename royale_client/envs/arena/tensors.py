@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from royale_client.envs.arena import cards, columns, rules
+from royale_client.envs.arena import cards, columns, layout, rules
 from royale_client.envs.arena.cards import BUILDING, COST, FLYING, KIND, RADIUS
 from royale_client.envs.arena.columns import (
     CARD_ID_FIRST,
@@ -45,7 +45,7 @@ from royale_client.envs.arena.rules import (
     WIDTH,
 )
 from royale_client.envs.arena.state import Battles
-from royale_client.envs.arena.territory import ZONES, openness
+from royale_client.envs.arena.territory import ZONES, open_sides
 
 if cards.NUM_CARDS != columns.NUM_CARDS or HAND_SIZE != columns.HAND:
     raise AssertionError("the columns of the observation do not fit the card table")
@@ -53,7 +53,8 @@ if cards.NUM_CARDS != columns.NUM_CARDS or HAND_SIZE != columns.HAND:
 Planes: TypeAlias = NDArray[np.uint8]
 Vector: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
-_Cards: TypeAlias = NDArray[np.int8]
+Words: TypeAlias = NDArray[np.int32]
+"""The rows of battles, a row, or the block of a seat in it; see `layout`."""
 
 PLANES_SHAPE = (NUM_PLANES, HEIGHT, WIDTH)
 """Shape of the planes of one seat."""
@@ -135,9 +136,9 @@ def observe(battles: Battles, planes: Planes, vector: Vector, mask: Mask) -> Non
     _check("planes", planes, (n, 2, *PLANES_SHAPE), np.uint8)
     _check("vector", vector, (n, 2, VECTOR_SIZE), np.float32)
     _check("mask", mask, (n, 2, ACTIONS), np.bool_)
-    _write_planes(battles, planes.reshape(n, 2, -1))
-    _write_vectors(battles, vector)
-    _write_masks(battles, mask)
+    _write_planes(battles.raw, planes.reshape(n, 2, -1))
+    _write_vectors(battles.raw, vector)
+    _write_masks(battles.raw, mask)
 
 
 def legal(battles: Battles, mask: Mask) -> None:
@@ -151,7 +152,7 @@ def legal(battles: Battles, mask: Mask) -> None:
         ValueError: The array has another shape or dtype, or is not contiguous.
     """
     _check("mask", mask, (len(battles.tick), 2, ACTIONS), np.bool_)
-    _write_masks(battles, mask)
+    _write_masks(battles.raw, mask)
 
 
 def _check(name: str, array: NDArray[Any], shape: Sequence[int], dtype: type[np.generic]) -> None:
@@ -164,65 +165,73 @@ def _check(name: str, array: NDArray[Any], shape: Sequence[int], dtype: type[np.
 
 # ------------------------------------------------------------------------------------------ mask
 @compiled
-def open_tiles(battles: Battles, i: int, seat: int, slot: int) -> int:
-    """Return on how many tiles a seat may play a hand slot now: 0 if it costs too much."""
-    card = battles.hand[i, seat, slot]
-    if battles.outcome[i] != RUNNING or COST[card] > battles.elixir[i, seat]:
-        return 0
-    return int(ZONE_SIZES[KIND[card], openness(battles, i, seat)])
+def block_of(raw: Words, i: int, seat: int) -> Words:
+    """Return a seat's block of battle ``i``, without a copy."""
+    start = layout.HEAD_WORDS + seat * layout.SEAT_WORDS
+    return raw[i, start : start + layout.SEAT_WORDS]
 
 
 @compiled
-def _write_masks(battles: Battles, mask: Mask) -> None:
-    for i in range(battles.tick.shape[0]):
+def sides_open_to(enemy: Words) -> int:
+    """Return which sides are open to the troops of whose enemy this block is, as bits."""
+    return open_sides(
+        enemy[layout.TOWER_HP + rules.LEFT_FLANK], enemy[layout.TOWER_HP + rules.RIGHT_FLANK]
+    )
+
+
+@compiled
+def open_tiles(own: Words, enemy: Words, slot: int) -> int:
+    """Return on how many tiles a seat may play a hand slot in a running battle now.
+
+    Args:
+        own: The seat's block.
+        enemy: The other seat's block.
+        slot: Hand slot.
+
+    Returns:
+        A number of tiles; 0 if the card costs too much.
+    """
+    card = own[layout.HAND + slot]
+    if COST[card] > own[layout.ELIXIR]:
+        return 0
+    return int(ZONE_SIZES[KIND[card], sides_open_to(enemy)])
+
+
+@compiled
+def _write_masks(raw: Words, mask: Mask) -> None:
+    for i in range(raw.shape[0]):
+        is_running = raw[i, layout.OUTCOME] == RUNNING
         for seat in range(2):
-            mask[i, seat, 0] = True
-            elixir = battles.elixir[i, seat] if battles.outcome[i] == RUNNING else -1
-            sides = openness(battles, i, seat)
+            own, enemy = block_of(raw, i, seat), block_of(raw, i, 1 - seat)
+            out = mask[i, seat]
+            out[0] = True
+            sides = sides_open_to(enemy)
             for slot in range(HAND_SIZE):
-                first = 1 + slot * TILES
-                card = battles.hand[i, seat, slot]
-                if COST[card] <= elixir:
-                    kind = KIND[card]
+                card = own[layout.HAND + slot]
+                tiles = out[1 + slot * TILES : 1 + (slot + 1) * TILES]
+                if is_running and COST[card] <= own[layout.ELIXIR]:
+                    zone = ZONES[KIND[card], sides]
                     for tile in range(TILES):
-                        mask[i, seat, first + tile] = ZONES[kind, sides, tile] != 0
+                        tiles[tile] = zone[tile] != 0
                 else:
-                    for tile in range(TILES):
-                        mask[i, seat, first + tile] = False
+                    tiles[:] = False
 
 
 # ---------------------------------------------------------------------------------------- planes
-# The helpers take the planes of one seat and plain numbers: handing on the state costs more than
-# what they do.
 @compiled
-def _write_planes(battles: Battles, planes: Planes) -> None:
-    for i in range(battles.tick.shape[0]):
+def _write_planes(raw: Words, planes: Planes) -> None:
+    for i in range(raw.shape[0]):
         for seat in range(2):
             out = planes[i, seat]
             out[:] = 0
             for side in range(2):
-                owner = seat if side == 0 else 1 - seat
-                for t in range(TOWERS):
-                    hp = battles.tower_hp[i, owner, t]
-                    stunned = battles.tower_stunned[i, owner, t] + battles.tower_stun[i, owner, t]
-                    if hp > 0:
-                        _mark_tower(out, side, t, hp, stunned > 0)
-                for u in range(UNIT_SLOTS):
-                    card = battles.unit_card[i, owner, u]
-                    if card < 0:
-                        continue
-                    x = min(battles.unit_x[i, owner, u] // TILE_UNITS, WIDTH - 1)
-                    y = min(battles.unit_y[i, owner, u] // TILE_UNITS, HEIGHT - 1)
-                    tile = _tile(y, x, side)
-                    stunned = battles.unit_stunned[i, owner, u] + battles.unit_stun[i, owner, u]
-                    _mark_unit(out, side, tile, card, battles.unit_hp[i, owner, u])
-                    deploy = (DEPLOYING + side) * TILES + tile
-                    _raise_to(out, deploy, battles.unit_deploy[i, owner, u])
-                    _raise_to(out, (STUNNED + side) * TILES + tile, min(stunned, 1))
+                block = block_of(raw, i, seat if side == 0 else 1 - seat)
+                _mark_towers(out, side, block)
+                _mark_units(out, side, block)
                 for p in range(SPELL_SLOTS):
-                    card = battles.spell_card[i, owner, p]
+                    card = block[layout.SPELL_CARD + p]
                     if card >= 0:
-                        x, y = battles.spell_x[i, owner, p], battles.spell_y[i, owner, p]
+                        x, y = block[layout.SPELL_X + p], block[layout.SPELL_Y + p]
                         _mark_spell(out, side, card, x, y)
 
 
@@ -234,31 +243,44 @@ def _tile(y: int, x: int, side: int) -> int:
 
 
 @compiled
-def _mark_tower(out: Planes, side: int, tower: int, hp: int, stunned: bool) -> None:
+def _mark_towers(out: Planes, side: int, block: Words) -> None:
     step = side * ENEMY_STEP
-    level = (hp + HP_PER_LEVEL - 1) // HP_PER_LEVEL
-    for y in range(TOWER_BLOCKS[tower, 1], TOWER_BLOCKS[tower, 3]):
-        for x in range(TOWER_BLOCKS[tower, 0], TOWER_BLOCKS[tower, 2]):
-            tile = _tile(y, x, side)
-            out[(TOWER + step) * TILES + tile] = 1
-            out[(HP + step) * TILES + tile] = level
-            out[(CARD_ID + side) * TILES + tile] = CARD_ID_TOWER
-            out[(STUNNED + side) * TILES + tile] = stunned
+    for t in range(TOWERS):
+        hp = block[layout.TOWER_HP + t]
+        if hp <= 0:
+            continue
+        level = (hp + HP_PER_LEVEL - 1) // HP_PER_LEVEL
+        stunned = block[layout.TOWER_STUNNED + t] != 0 or block[layout.TOWER_STUN + t] > 0
+        for y in range(TOWER_BLOCKS[t, 1], TOWER_BLOCKS[t, 3]):
+            for x in range(TOWER_BLOCKS[t, 0], TOWER_BLOCKS[t, 2]):
+                tile = _tile(y, x, side)
+                out[(TOWER + step) * TILES + tile] = 1
+                out[(HP + step) * TILES + tile] = level
+                out[(CARD_ID + side) * TILES + tile] = CARD_ID_TOWER
+                out[(STUNNED + side) * TILES + tile] = stunned
 
 
 @compiled
-def _mark_unit(out: Planes, side: int, tile: int, card: int, hp: int) -> None:
-    kind = GROUND
-    if KIND[card] == BUILDING:
-        kind = BUILDINGS
-    elif FLYING[card]:
-        kind = AIR
+def _mark_units(out: Planes, side: int, block: Words) -> None:
     step = side * ENEMY_STEP
-    out[(kind + step) * TILES + tile] += 1
-    k = (HP + step) * TILES + tile
-    # Rounded up, so that whatever lives shows at least one level.
-    out[k] = min(out[k] + (hp + HP_PER_LEVEL - 1) // HP_PER_LEVEL, 255)
-    _raise_to(out, (CARD_ID + side) * TILES + tile, CARD_ID_FIRST + card)
+    for u in range(UNIT_SLOTS):
+        card = block[layout.UNIT_CARD + u]
+        if card < 0:
+            continue
+        x = min(block[layout.UNIT_X + u] // TILE_UNITS, WIDTH - 1)
+        y = min(block[layout.UNIT_Y + u] // TILE_UNITS, HEIGHT - 1)
+        tile = _tile(y, x, side)
+        kind = BUILDINGS if KIND[card] == BUILDING else AIR if FLYING[card] else GROUND
+        out[(kind + step) * TILES + tile] += 1
+        k = (HP + step) * TILES + tile
+        # Rounded up, so that whatever lives shows at least one level.
+        level = (block[layout.UNIT_HP + u] + HP_PER_LEVEL - 1) // HP_PER_LEVEL
+        out[k] = min(out[k] + level, 255)
+        # The greatest of each, so that the order of unit slots does not show.
+        _raise_to(out, (CARD_ID + side) * TILES + tile, CARD_ID_FIRST + card)
+        _raise_to(out, (DEPLOYING + side) * TILES + tile, block[layout.UNIT_DEPLOY + u])
+        if block[layout.UNIT_STUNNED + u] != 0 or block[layout.UNIT_STUN + u] > 0:
+            out[(STUNNED + side) * TILES + tile] = 1
 
 
 @compiled
@@ -277,78 +299,76 @@ def _mark_spell(out: Planes, side: int, card: int, at_x: int, at_y: int) -> None
 
 @compiled
 def _raise_to(out: Planes, k: int, value: int) -> None:
-    """Keep the greatest value, so that the order of unit slots does not show."""
     out[k] = max(out[k], value)
 
 
 # ---------------------------------------------------------------------------------------- vector
 @compiled
-def _write_vectors(battles: Battles, vector: Vector) -> None:
-    for i in range(battles.tick.shape[0]):
-        tick = battles.tick[i]
+def _write_vectors(raw: Words, vector: Vector) -> None:
+    for i in range(raw.shape[0]):
+        tick = raw[i, layout.TICK]
         for seat in range(2):
-            enemy = 1 - seat
+            own, enemy = block_of(raw, i, seat), block_of(raw, i, 1 - seat)
             out = vector[i, seat]
             out[:] = 0.0
-            elixir = battles.elixir[i, seat]
-            out[OWN_ELIXIR] = elixir / ELIXIR_CAP
-            out[ENEMY_ELIXIR] = battles.counted_elixir[i, enemy] / ELIXIR_CAP
-            _write_own_cards(out, battles.hand[i, seat], elixir, battles.deck[i, seat])
-            out[NEXT_CARD + 1 + battles.queue[i, seat, 0]] = 1.0
-            seen, plays = battles.seen[i, enemy], battles.plays[i, enemy]
-            _write_enemy_cards(out, seen, plays, battles.queue[i, enemy])
-            out[OWN_LAST + 1 + battles.last_card[i, seat]] = 1.0
-            out[ENEMY_LAST + 1 + battles.last_card[i, enemy]] = 1.0
-            _write_towers(out, battles.tower_hp[i, seat], battles.tower_hp[i, enemy])
-            out[CROWNS] = battles.crowns[i, seat] / CROWNS_TO_WIN
-            out[CROWNS + 1] = battles.crowns[i, enemy] / CROWNS_TO_WIN
-            out[AWAKE] = battles.keep_awake[i, seat]
-            out[AWAKE + 1] = battles.keep_awake[i, enemy]
+            _write_own_cards(out, own)
+            _write_enemy_cards(out, enemy)
+            _write_towers(out, own, enemy)
             _write_clock(out, tick)
-            out[OWN_AGE] = _age(tick, battles.last_play_tick[i, seat])
-            out[ENEMY_AGE] = _age(tick, battles.last_play_tick[i, enemy])
+            out[OWN_LAST + 1 + own[layout.LAST_CARD]] = 1.0
+            out[ENEMY_LAST + 1 + enemy[layout.LAST_CARD]] = 1.0
+            out[OWN_AGE] = _age(tick, own[layout.LAST_PLAY_TICK])
+            out[ENEMY_AGE] = _age(tick, enemy[layout.LAST_PLAY_TICK])
 
 
 @compiled
-def _write_own_cards(out: Vector, hand: _Cards, elixir: int, deck: _Cards) -> None:
+def _write_own_cards(out: Vector, own: Words) -> None:
+    elixir = own[layout.ELIXIR]
+    out[OWN_ELIXIR] = elixir / ELIXIR_CAP
     for slot in range(HAND_SIZE):
-        card = hand[slot]
+        card = own[layout.HAND + slot]
         out[HAND + slot * ONE_OF + 1 + card] = 1.0
         out[HAND_COST + slot] = COST[card] / ELIXIR_CAP
         out[AFFORDABLE + slot] = 1.0 if COST[card] <= elixir else 0.0
+    out[NEXT_CARD + 1 + own[layout.QUEUE]] = 1.0
     for k in range(DECK_SIZE):
-        out[OWN_DECK + deck[k]] = 1.0
+        out[OWN_DECK + own[layout.DECK + k]] = 1.0
 
 
 @compiled
-def _write_enemy_cards(out: Vector, seen: int, plays: int, queue: _Cards) -> None:
-    """Write which cards of the enemy were seen and which it may hold.
+def _write_enemy_cards(out: Vector, enemy: Words) -> None:
+    """Write the enemy's elixir as counted, the cards it has shown, and those it may hold.
 
     A played card waits at the back of the queue for four more plays. So the last four plays, which
     are the last entries of the queue and were all seen, are not in the hand, and every other card
     seen is. The slots left hold unseen cards of the deck, each as likely as the next.
     """
+    out[ENEMY_ELIXIR] = enemy[layout.COUNTED_ELIXIR] / ELIXIR_CAP
+    seen = enemy[layout.SEEN]
     num_seen = 0
     for card in range(columns.NUM_CARDS):
-        if (seen >> card) & 1:
-            num_seen += 1
-    waiting = min(plays, QUEUE_SIZE)
+        num_seen += (seen >> card) & 1
+    waiting = min(enemy[layout.PLAYS], QUEUE_SIZE)
     chance = (HAND_SIZE - (num_seen - waiting)) / (columns.NUM_CARDS - num_seen)
     for card in range(columns.NUM_CARDS):
         is_seen = (seen >> card) & 1
         out[ENEMY_SEEN + card] = is_seen
         out[ENEMY_HAND + card] = 1.0 if is_seen else chance
     for k in range(QUEUE_SIZE - waiting, QUEUE_SIZE):
-        out[ENEMY_HAND + queue[k]] = 0.0
+        out[ENEMY_HAND + enemy[layout.QUEUE + k]] = 0.0
     out[ENEMY_KNOWN] = num_seen / DECK_SIZE
 
 
 @compiled
-def _write_towers(out: Vector, own_hp: NDArray[np.int32], enemy_hp: NDArray[np.int32]) -> None:
+def _write_towers(out: Vector, own: Words, enemy: Words) -> None:
     for t in range(TOWERS):
         theirs = ENEMY_TOWER_ORDER[t]
-        out[OWN_TOWERS + t] = own_hp[t] / TOWER_HP[t]
-        out[ENEMY_TOWERS + t] = enemy_hp[theirs] / TOWER_HP[theirs]
+        out[OWN_TOWERS + t] = own[layout.TOWER_HP + t] / TOWER_HP[t]
+        out[ENEMY_TOWERS + t] = enemy[layout.TOWER_HP + theirs] / TOWER_HP[theirs]
+    out[CROWNS] = own[layout.CROWNS] / CROWNS_TO_WIN
+    out[CROWNS + 1] = enemy[layout.CROWNS] / CROWNS_TO_WIN
+    out[AWAKE] = own[layout.KEEP_AWAKE]
+    out[AWAKE + 1] = enemy[layout.KEEP_AWAKE]
 
 
 @compiled
