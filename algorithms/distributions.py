@@ -59,6 +59,14 @@ class Distribution(ABC):
     def entropy(self) -> Tensor:
         """Return the entropy of each row's joint action in nats. Shape ``(n,)``."""
 
+    def entropy_parts(self) -> dict[str, Tensor]:
+        """Return what the entropy is a sum of, where an action is chosen in stages; else nothing.
+
+        Returns:
+            Nats by the stage's name. Each of shape ``(n,)``.
+        """
+        return {}
+
 
 class Categorical(Distribution):
     """One choice out of k for each row. Actions are int64 of shape ``(n,)``, from 0.
@@ -96,6 +104,13 @@ class Categorical(Distribution):
     def entropy(self) -> Tensor:
         """Return the entropy over the legal categories in nats. Shape ``(n,)``."""
         return self._choices.entropy()
+
+    def noop_entropy(self) -> Tensor:
+        """Return the entropy of the question «category 0 or any other», in nats. Shape ``(n,)``.
+
+        0 where the mask has answered it.
+        """
+        return self._choices.first_entropy()
 
 
 class MultiCategorical(Distribution):
@@ -220,6 +235,15 @@ class _Choices:
         # 0 * log 0 counts as 0: the infinite logarithm is replaced before it is multiplied, since
         # afterwards the value could be repaired but not the gradient.
         return -(self._log_probs.exp() * self._without_forbidden(self._log_probs, 0.0)).sum(-1)
+
+    def first_entropy(self) -> Tensor:
+        # Rows without the question get numbers that are harmless in both directions.
+        first, others = self._log_probs[..., 0], self._log_probs[..., 1:]
+        is_open = first.isfinite() & others.isfinite().any(-1)
+        first = first.masked_fill(~is_open, 0.0)
+        rest = others.masked_fill(~is_open.unsqueeze(-1), 0.0).logsumexp(-1)
+        entropy = -(first.exp() * first + rest.exp() * rest)
+        return entropy.masked_fill(~is_open, 0.0)
 
 
 def _checked(mask: Tensor, logits: Tensor) -> Tensor:

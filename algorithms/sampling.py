@@ -69,6 +69,36 @@ def categorical_log_prob(
     return log_prob
 
 
+def categorical_by_inversion(
+    log_probs: FloatArray, legal: BoolArray, noise: Noise, *, deterministic: bool = False
+) -> IntArray:
+    """Choose one of many categories for each row, from one random number a row.
+
+    ``categorical`` needs a number for each category, which for hundreds of them costs more than
+    the network before it.
+
+    Args:
+        log_probs: Normalised over the legal categories. Shape ``(n, k)``.
+        legal: What may be chosen, at least one category a row. Shape ``(n, k)``.
+        noise: Addresses of the rows.
+        deterministic: Take the likeliest, the first of several.
+
+    Returns:
+        Shape ``(n,)``, from 0. Legal whatever the numbers are.
+    """
+    if deterministic:
+        return choose(log_probs, legal, None)
+    with np.errstate(invalid="ignore"):  # absurd numbers end at the first legal category
+        shares = np.where(legal, np.exp(log_probs), np.float32(0.0))
+        reached = np.cumsum(shares, axis=1, dtype=np.float64)
+        total = reached[:, -1:]
+        # Below the total whatever the rounding: an impossible category ends no stretch.
+        drawn = np.minimum(noise.uniform(Purpose.ACTION, 1) * total, np.nextafter(total, 0.0))
+        chosen: IntArray = (reached > drawn).argmax(1)
+        is_absurd = ~(np.isfinite(total[:, 0]) & (total[:, 0] > 0.0))
+    return np.where(is_absurd, legal.argmax(1), chosen) if is_absurd.any() else chosen
+
+
 def multi_categorical(
     logits: FloatArray,
     nvec: Sequence[int],

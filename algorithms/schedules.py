@@ -85,6 +85,24 @@ class Cosine(_Ramp):
         return self.start * (1.0 - progress) + self.end * progress
 
 
+@dataclass(frozen=True, slots=True)
+class Geometric(_Ramp):
+    """From ``start`` to ``end`` by equal factors for equal numbers of frames; both above 0."""
+
+    def __post_init__(self) -> None:
+        _Ramp.__post_init__(self)
+        if not (self.start > 0.0 and self.end > 0.0):
+            raise ValueError(
+                f"Geometric: start and end must be positive, got {self.start} and {self.end}"
+            )
+
+    def value(self, frames: int) -> float:
+        """Return the number after ``frames`` stored frames."""
+        progress = self._progress(frames)
+        value: float = self.start ** (1.0 - progress) * self.end**progress
+        return value
+
+
 def make_schedule(kind: ScheduleKind, start: float, end: float, horizon_frames: int) -> Schedule:
     """Make the schedule that a configuration names.
 

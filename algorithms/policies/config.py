@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from algorithms.config import positive, refuse
+from algorithms.config import at_least_one, not_negative, positive, refuse
 
 Activation: TypeAlias = Literal["tanh", "relu", "elu", "silu"]
 BoxActions: TypeAlias = Literal["clip", "rescale"]
@@ -70,6 +70,64 @@ def _widths(flag: str, sizes: tuple[int, ...]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaPolicyConfig:
+    """Settings of the arena policy: two residual trunks over tiles, and what reads them."""
+
+    channels: int = 16
+    """Features of a tile in the actor's trunk."""
+
+    blocks: int = 2
+    """Residual blocks of the actor's trunk, two convolutions each."""
+
+    critic_channels: int | None = None
+    """Features of a tile in the critic's trunk. None: as the actor's."""
+
+    critic_blocks: int | None = None
+    """Residual blocks of the critic's trunk. None: as the actor's."""
+
+    stride: Literal[1, 2] = 2
+    """Step of the first convolution. 2: the trunk sees every other tile and costs a third; what
+    is said of tiles still has all of them."""
+
+    hidden_size: int = 64
+    """Width of the layer behind each trunk that sums up tiles and vector."""
+
+    keys: int = 16
+    """Numbers that a card asks for and a tile offers; their inner product says where to play."""
+
+    card_planes: tuple[int, ...] = (12, 13)
+    """Planes whose numbers are names of cards and not amounts. Each is embedded."""
+
+    card_embedding: int = 4
+    """Numbers that a card's name becomes."""
+
+    act_probability: float = 0.1
+    """How likely the untrained policy acts where it can, in (0, 1); it waits otherwise. One that
+    always acts never learns what saving is good for."""
+
+    def __post_init__(self) -> None:
+        refuse("arena-policy", self.problems())
+
+    def problems(self) -> list[str]:
+        """List everything that is wrong with these settings, one sentence each."""
+        found = at_least_one("--policy.channels", self.channels)
+        found += not_negative("--policy.blocks", self.blocks)
+        found += at_least_one("--policy.critic-channels", self.critic_channels)
+        found += not_negative("--policy.critic-blocks", self.critic_blocks)
+        if self.stride not in (1, 2):
+            found.append(f"--policy.stride: got {self.stride}, expected 1 or 2")
+        found += at_least_one("--policy.hidden-size", self.hidden_size)
+        found += at_least_one("--policy.keys", self.keys)
+        planes = self.card_planes
+        if len(set(planes)) != len(planes) or min(planes, default=0) < 0:
+            found.append(f"--policy.card-planes: got {planes}, expected different numbers from 0")
+        found += at_least_one("--policy.card-embedding", self.card_embedding)
+        if not 0.0 < self.act_probability < 1.0:
+            found.append(f"--policy.act-probability: got {self.act_probability}, expected (0, 1)")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DummyPolicyConfig:
     """The random policy has no settings."""
 
@@ -77,6 +135,12 @@ class DummyPolicyConfig:
 MLP_VARIANTS: Mapping[str, MLPPolicyConfig] = {
     "default": MLPPolicyConfig(),
     "mujoco": MLPPolicyConfig(normalize_observations=True),
+}
+"""Settings by variant name."""
+
+ARENA_VARIANTS: Mapping[str, ArenaPolicyConfig] = {
+    "default": ArenaPolicyConfig(),
+    "large": ArenaPolicyConfig(channels=24, blocks=3, hidden_size=128),
 }
 """Settings by variant name."""
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from algorithms.base import Evaluation, Inference, TrainablePolicy
+from algorithms.base import Inference
 from algorithms.config import refuse
+from algorithms.distributions import Distribution
 from algorithms.noise import Noise
 from algorithms.normalization import ObservationNormalizer
 from algorithms.policies.accelerator import DeviceRunner
@@ -23,6 +24,7 @@ from algorithms.policies.encoding import ObservationEncoder, observation_problem
 from algorithms.policies.heads import action_problems, make_head
 from algorithms.policies.tower import Matrix, Tower
 from algorithms.spaces import ArraySpec, Spaces
+from algorithms.split_policy import SplitPolicy
 from algorithms.storage import Array, BoolArray
 from royale_client.wire.spaces import leaves
 
@@ -30,7 +32,7 @@ _ACTOR_GAIN = 0.01  # nearly equal logits and means near 0 at the start
 _CRITIC_GAIN = 1.0
 
 
-class MLPPolicy(TrainablePolicy):
+class MLPPolicy(SplitPolicy):
     """Actor and critic as towers of linear layers.
 
     Weights are initialised orthogonally by torch's global generator: seed it first.
@@ -131,17 +133,15 @@ class MLPPolicy(TrainablePolicy):
         with torch.autocast(rows.device.type, torch.bfloat16, cache_enabled=False):
             return tower.forward(rows).float()
 
-    def evaluate_actions(
-        self, observations: tuple[Tensor, ...], masks: Tensor | None, actions: Tensor
-    ) -> Evaluation:
-        """Judge stored actions by the present weights; see the base class."""
+    def distribution(self, observations: tuple[Tensor, ...], masks: Tensor | None) -> Distribution:
+        """Return how the actor would choose; see the base class."""
         (matrix,) = observations
-        distribution = self.head.distribution(self._forward(self.actor, matrix), masks)
-        return Evaluation(
-            log_prob=distribution.log_prob(actions),
-            entropy=distribution.entropy(),
-            values=self._forward(self.critic, matrix)[:, 0],
-        )
+        return self.head.distribution(self._forward(self.actor, matrix), masks)
+
+    def evaluate_values(self, observations: tuple[Tensor, ...]) -> Tensor:
+        """Return ``V(s)`` of each row, with gradients. Shape ``(n,)``."""
+        (matrix,) = observations
+        return self._forward(self.critic, matrix)[:, 0]
 
     def actor_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the actor and of the action head."""

@@ -17,7 +17,8 @@ from algorithms.base import TrainablePolicy
 from algorithms.errors import UpdateError
 from algorithms.normalization import ReturnNormalizer
 from algorithms.sequences import Sequences, next_values, order_frames
-from algorithms.storage import Array, FloatArray, IntArray, RolloutStorage
+from algorithms.storage import Array, BoolArray, FloatArray, IntArray, RolloutStorage
+from royale_client.wire.spaces import MultiDiscreteSpec, SpaceSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,9 @@ class TrainingBatch:
     masks: Tensor | None
     """Legal actions, bool. Shape ``(B, mask_size)``."""
 
+    is_choice: Tensor | None
+    """Whether more than one action was legal, bool; None without masks. Shape ``(B,)``."""
+
     actions: Tensor
     """Stored samples. Shape ``(B, …)``."""
 
@@ -131,11 +135,12 @@ class TrainingBatch:
         """Return some of the frames.
 
         Args:
-            rows: Indices, int64, on the same device. Shape ``(b,)``.
+            rows: Indices, int64, or bool for each frame, on the same device. Shape ``(b,)``.
         """
         return TrainingBatch(
             observations=tuple(tensor[rows] for tensor in self.observations),
             masks=None if self.masks is None else self.masks[rows],
+            is_choice=None if self.is_choice is None else self.is_choice[rows],
             actions=self.actions[rows],
             log_probs=self.log_probs[rows],
             values=self.values[rows],
@@ -167,12 +172,28 @@ def make_batch(storage: RolloutStorage, targets: Targets, policy: TrainablePolic
     return TrainingBatch(
         observations=observations,
         masks=None if masks is None else tensor(masks),
+        is_choice=None if masks is None else tensor(has_choice(policy.spaces.action, masks)),
         actions=tensor(storage.step_state["action"][cells]),
         log_probs=tensor(storage.step_state["log_prob"][cells]),
         values=tensor(targets.values),
         advantages=tensor(targets.advantages),
         returns=tensor(targets.returns),
     )
+
+
+def has_choice(action: SpaceSpec, masks: BoolArray) -> BoolArray:
+    """Return whether a mask leaves more than one action.
+
+    Args:
+        action: The action space.
+        masks: Legal actions, at least one a part. Shape ``(B, mask_size)``.
+
+    Returns:
+        Shape ``(B,)``.
+    """
+    parts = len(action.nvec) if isinstance(action, MultiDiscreteSpec) else 1
+    legal: BoolArray = masks.sum(1) > parts
+    return legal
 
 
 def minibatch_rows(

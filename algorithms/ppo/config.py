@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
-from algorithms.config import (
-    EXCEPT,
-    MAY_CHANGE,
-    OF_THE_START,
-    RESTORE_ALL,
-    LearnerConfig,
-    at_least_one,
-    in_unit_interval,
-    not_negative,
-    positive,
-)
+from algorithms.config import MAY_CHANGE, OF_THE_START, RESTORE_ALL, LearnerConfig
+from algorithms.ppo.setting_problems import setting_problems
 from algorithms.schedules import ScheduleKind
+
+ForcedRows: TypeAlias = Literal["all", "critic_only"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +34,11 @@ class PPOConfig(LearnerConfig):
     """Gradient steps per pass, in place of --algo.minibatch-size: give exactly one of the two and
     set the other to None."""
 
+    batch_size: int | None = None
+    """Frames per gradient step where --algo.minibatch-size shall only say how many of them fit into
+    memory at once: the gradients of minibatches are then added up until this many frames are in.
+    None: a minibatch is a gradient step."""
+
     learning_rate: float = 3e-4
     """Step size of Adam at frame 0, for actor and critic."""
 
@@ -50,14 +48,31 @@ class PPOConfig(LearnerConfig):
     learning_rate_schedule: ScheduleKind = "linear"
     """How the step size goes from start to end. constant: it does not."""
 
+    separate_optimizers: bool = False
+    """Bound the gradients of actor and critic apart, and step the two at rates of their own. Needs
+    a policy whose halves share no weight."""
+
+    critic_learning_rate: float | None = None
+    """The critic's step size at frame 0, with --algo.separate-optimizers. It goes to its end as the
+    actor's does, in proportion. None: as the actor's."""
+
     adam_eps: float = 1e-5
     """Adam's epsilon."""
 
     max_grad_norm: float = 0.5
-    """Bound of the norm of the whole gradient, before Adam."""
+    """Bound of the norm of the whole gradient, before Adam. With --algo.separate-optimizers it
+    bounds actor and critic apart."""
 
     gamma: float = 0.99
     """Discount per frame, in [0, 1]."""
+
+    gamma_end: float | None = None
+    """Discount at --algo.gamma-horizon; the number of frames that a frame looks ahead,
+    1 / (1 - gamma), grows or shrinks by equal factors until then. Rewards that an environment
+    shapes by a discount keep the environment's. None: it stays."""
+
+    gamma_horizon: int | None = None
+    """Stored frames until --algo.gamma-end holds. None: --algo.horizon-frames."""
 
     gae_lambda: float = 0.95
     """Weight of long estimates against short ones in the advantage, in [0, 1]."""
@@ -84,6 +99,27 @@ class PPOConfig(LearnerConfig):
 
     ent_coef_schedule: ScheduleKind = "constant"
     """How the weight goes from start to end. constant: it does not."""
+
+    ent_coef_horizon: int | None = None
+    """Stored frames until --algo.ent-coef-end holds. None: --algo.horizon-frames."""
+
+    noop_ent_coef: float = 0.0
+    """Weight of a bonus for being undecided between action 0, the no-op, and all others, per nat,
+    at frame 0. Needs one discrete action with masks; frames with one legal action have no part."""
+
+    noop_ent_coef_end: float = 0.0
+    """Weight of that bonus at its horizon."""
+
+    noop_ent_coef_schedule: ScheduleKind = "constant"
+    """How that weight goes from start to end. constant: it does not."""
+
+    noop_ent_coef_horizon: int | None = None
+    """Stored frames until --algo.noop-ent-coef-end holds. None: --algo.horizon-frames."""
+
+    forced_rows: ForcedRows = "all"
+    """Who learns from frames with a single legal action. critic_only: the actor never sees them,
+    and they count in no number about it. all: both; they move no actor, but they cost a pass and
+    count as frames without surprise."""
 
     normalize_advantages: bool = True
     """Scale the advantages of each minibatch to mean 0 and sample deviation 1. A minibatch of one
@@ -116,6 +152,10 @@ class PPOConfig(LearnerConfig):
     freeze_actor_iterations: int = 0
     """First learn steps in which only the critic is trained."""
 
+    freeze_actor_until: int = 0
+    """Stored frames learnt from before the actor takes its first step, for a warm start whose
+    critic is new. It is the same as --algo.freeze-actor-iterations, counted in frames."""
+
     max_nonfinite_steps: int = 10
     """Gradient steps running that may be skipped for a gradient that is not finite; the next one
     ends the run. A skipped step changes neither weights nor optimizer."""
@@ -133,69 +173,24 @@ class PPOConfig(LearnerConfig):
         """Stored frames over which the schedules run."""
         return self.total_timesteps if self.horizon_frames is None else self.horizon_frames
 
+    @property
+    def has_noop_bonus(self) -> bool:
+        """Whether the bonus for being undecided whether to act is ever given."""
+        return self.noop_ent_coef > 0.0 or self.noop_ent_coef_end > 0.0
+
+    def frames_per_step(self, num_frames: int) -> int:
+        """Return how many frames move the weights once, out of this many in a pass."""
+        return self.batch_size or self.frames_per_minibatch(num_frames)
+
     def frames_per_minibatch(self, num_frames: int) -> int:
-        """Return how many frames a gradient step uses, out of this many in a pass."""
+        """Return how many frames go through the policy at once, out of this many in a pass."""
         if self.minibatch_size is not None:
             return self.minibatch_size
         return max(1, num_frames // (self.num_minibatches or 1))
 
     def problems(self) -> list[str]:
         """List everything that is wrong with these settings, one sentence each."""
-        return (
-            LearnerConfig.problems(self)
-            + self._collection_problems()
-            + self._optimizer_problems()
-            + self._loss_problems()
-        )
-
-    def _collection_problems(self) -> list[str]:
-        found = at_least_one("--algo.horizon-frames", self.horizon_frames)
-        found += at_least_one("--algo.num-epochs", self.num_epochs)
-        found += at_least_one("--algo.minibatch-size", self.minibatch_size)
-        found += at_least_one("--algo.num-minibatches", self.num_minibatches)
-        if (self.minibatch_size is None) == (self.num_minibatches is None):
-            found.append(
-                f"--algo.minibatch-size, --algo.num-minibatches: got {self.minibatch_size} and "
-                f"{self.num_minibatches}, expected exactly one of them and None for the other"
-            )
-        if self.restore != RESTORE_ALL and self.policy_checkpoint_path is None:
-            found.append(
-                f"--algo.restore: got {self.restore}, which needs --algo.policy-checkpoint-path"
-            )
-        if self.restore in {"", EXCEPT}:
-            found.append(
-                "--algo.restore: got no name, expected all, model, except-NAME or a pattern"
-            )
-        return found
-
-    def _optimizer_problems(self) -> list[str]:
-        found = positive("--algo.learning-rate", self.learning_rate)
-        found += not_negative("--algo.learning-rate-end", self.learning_rate_end)
-        found += positive("--algo.adam-eps", self.adam_eps)
-        found += positive("--algo.max-grad-norm", self.max_grad_norm)
-        found += positive("--algo.target-kl", self.target_kl)
-        found += positive("--algo.lr-backoff-kl", self.lr_backoff_kl)
-        found += at_least_one("--algo.lr-backoff-patience", self.lr_backoff_patience)
-        if not 0.0 < self.lr_backoff_factor < 1.0:
-            found.append(f"--algo.lr-backoff-factor: got {self.lr_backoff_factor}, expected (0, 1)")
-        if not 0.0 < self.lr_backoff_min <= 1.0:
-            found.append(f"--algo.lr-backoff-min: got {self.lr_backoff_min}, expected (0, 1]")
-        found += not_negative("--algo.freeze-actor-iterations", self.freeze_actor_iterations)
-        found += at_least_one("--algo.max-nonfinite-steps", self.max_nonfinite_steps)
-        return found
-
-    def _loss_problems(self) -> list[str]:
-        found = in_unit_interval("--algo.gamma", self.gamma)
-        found += in_unit_interval("--algo.gae-lambda", self.gae_lambda)
-        found += positive("--algo.clip-coef", self.clip_coef)
-        found += positive("--algo.value-clip", self.value_clip)
-        if self.dual_clip is not None and not self.dual_clip > 1.0:
-            found.append(f"--algo.dual-clip: got {self.dual_clip}, expected a number above 1")
-        found += not_negative("--algo.vf-coef", self.vf_coef)
-        found += not_negative("--algo.ent-coef", self.ent_coef)
-        found += not_negative("--algo.ent-coef-end", self.ent_coef_end)
-        found += positive("--algo.scaled-reward-clip", self.scaled_reward_clip)
-        return found
+        return LearnerConfig.problems(self) + setting_problems(self)
 
 
 VARIANTS: Mapping[str, PPOConfig] = {
@@ -204,5 +199,31 @@ VARIANTS: Mapping[str, PPOConfig] = {
     "classic": PPOConfig(total_timesteps=200_000, minibatch_size=256, learning_rate=1e-3),
     # Continuous control. Huang et al. 2022, «The 37 implementation details of PPO».
     "mujoco": PPOConfig(scale_rewards=True),
+    # Masked battles of hundreds of decisions that end in one reward, often with nothing to decide.
+    "arena": PPOConfig(
+        total_timesteps=4_000_000,
+        frames_per_iteration=8192,
+        num_epochs=2,
+        batch_size=1024,
+        minibatch_size=512,
+        learning_rate=3e-4,
+        learning_rate_schedule="constant",
+        separate_optimizers=True,
+        gamma=0.997,
+        gae_lambda=0.98,
+        dual_clip=3.0,
+        vf_coef=1.0,
+        ent_coef=0.01,
+        ent_coef_end=0.003,
+        ent_coef_schedule="linear",
+        ent_coef_horizon=30_000_000,
+        noop_ent_coef=0.02,
+        noop_ent_coef_end=0.0,
+        noop_ent_coef_schedule="linear",
+        noop_ent_coef_horizon=10_000_000,
+        forced_rows="critic_only",
+        scale_rewards=True,
+        lr_backoff_kl=0.02,
+    ),
 }
 """Settings by variant name."""

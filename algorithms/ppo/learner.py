@@ -21,13 +21,15 @@ from algorithms.base import (
     TrainablePolicy,
     as_tensors,
 )
-from algorithms.config import RESTORE_ALL
+from algorithms.config import RESTORE_ALL, refuse
 from algorithms.normalization import ReturnNormalizer
 from algorithms.ppo.batch import Targets, make_batch, make_targets
 from algorithms.ppo.config import PPOConfig
 from algorithms.ppo.losses import explained_variance
 from algorithms.ppo.metrics import METRICS
-from algorithms.ppo.update import UpdatePlan, Updater
+from algorithms.ppo.plan import LearningRateBackoff, Planner, UpdatePlan
+from algorithms.ppo.requirements import misfits
+from algorithms.ppo.update import Updater
 from algorithms.restore import (
     RestorePlan,
     as_arrays,
@@ -39,7 +41,6 @@ from algorithms.restore import (
     plan_policy,
     set_optimizer_state,
 )
-from algorithms.schedules import make_schedule
 from algorithms.storage import IntArray, RolloutStorage
 from royale_client.wire.errors import ConfigError
 
@@ -74,33 +75,26 @@ class PPO(Learner):
                 f"ppo: policy {policy.uid} cannot judge stored actions; use a trainable one, such "
                 "as mlp-policy"
             )
+        refuse("ppo", misfits(config, policy))
         super().__init__(config, policy, seed=seed)
         self._names: dict[Tensor, str] = {p: name for name, p in policy.named_parameters()}
         self._updater = Updater(config, policy)
         self._return_normalizer = self._fresh_return_normalizer()
-        horizon = config.schedule_frames
-        self._learning_rate = make_schedule(
-            config.learning_rate_schedule, config.learning_rate, config.learning_rate_end, horizon
-        )
-        self._ent_coef = make_schedule(
-            config.ent_coef_schedule, config.ent_coef, config.ent_coef_end, horizon
-        )
+        self._planner = Planner(config, seed=seed)
+        self._backoff = LearningRateBackoff(config)
         self._frames_learnt = 0
-        self._lr_scale = 1.0
-        self._lr_backoff_streak = 0
-        self._lr_backoff_events = 0
 
     def frames_wanted(self) -> int:
         """Return the frames of an iteration; the last one is cut so that it ends at the budget.
 
-        It is not cut below one minibatch: gradient steps on a handful of frames do harm. A run that
+        It is not cut below one batch: gradient steps on a handful of frames do harm. A run that
         was told to go on beyond its budget has whole iterations again.
         """
         wanted = self.config.frames_per_iteration
         left = self.config.total_timesteps - self.global_step
         if left <= 0:
             return wanted
-        return min(wanted, max(left, self.config.frames_per_minibatch(wanted)))
+        return min(wanted, max(left, self.config.frames_per_step(wanted)))
 
     def learn(
         self,
@@ -127,33 +121,47 @@ class PPO(Learner):
         should_abort: Callable[[], bool],
         progress: Callable[[int, int, dict[str, float]], None],
     ) -> dict[str, float]:
+        plan = self._plan()
         targets = make_targets(
             storage,
             cells,
             normalizer=self._return_normalizer,
-            gamma=self.config.gamma,
+            gamma=plan.gamma,
             gae_lambda=self.config.gae_lambda,
         )
         batch = make_batch(storage, targets, self.policy)
-        plan = self._plan()
         log = self._updater.run(batch, plan, should_abort=should_abort, progress=progress)
-        metrics = self._describe(targets) | log.metrics()
-        metrics["ppo/learning_rate"] = plan.learning_rate
-        metrics["ppo/ent_coef"] = plan.ent_coef
-        metrics["ppo/actor_frozen"] = float(plan.is_actor_frozen)
-        metrics |= self._back_off(metrics.get("ppo/kl"))
+        metrics = self._describe(targets) | log.metrics() | self._describe_plan(plan)
+        if self.config.forced_rows == "critic_only" and batch.is_choice is not None:
+            metrics["ppo/choice_frac"] = float(batch.is_choice.float().mean())
+        metrics |= self._backoff.note(metrics.get("ppo/kl"))
 
         self._frames_learnt += len(cells)
-        self._update_normalizers(storage, targets)
+        self._update_normalizers(storage, targets, plan.gamma)
         return metrics
 
     def _plan(self) -> UpdatePlan:
-        return UpdatePlan(
-            seed=(self.seed, self.policy_version),
-            learning_rate=self._lr_scale * self._learning_rate.value(self._frames_learnt),
-            ent_coef=self._ent_coef.value(self._frames_learnt),
-            is_actor_frozen=self.policy_version < self.config.freeze_actor_iterations,
+        return self._planner.plan(
+            learn_steps=self.policy_version,
+            frames=self._frames_learnt,
+            lr_scale=self._backoff.scale,
         )
+
+    def _describe_plan(self, plan: UpdatePlan) -> dict[str, float]:
+        """Return what the schedules said."""
+        config = self.config
+        metrics = {
+            "ppo/learning_rate": plan.learning_rate,
+            "ppo/ent_coef": plan.ent_coef,
+            "ppo/actor_frozen": float(plan.is_actor_frozen),
+        }
+        if config.separate_optimizers:
+            metrics["ppo/critic_learning_rate"] = plan.critic_learning_rate
+        if config.has_noop_bonus:
+            metrics["ppo/noop_ent_coef"] = plan.noop_ent_coef
+        if config.gamma_end is not None:
+            metrics["ppo/gamma"] = plan.gamma
+        return metrics
 
     @np.errstate(over="ignore", invalid="ignore")  # absurd rewards are reported, not warned about
     def _describe(self, targets: Targets) -> dict[str, float]:
@@ -177,32 +185,12 @@ class PPO(Learner):
             metrics["ppo/reward_clip_frac"] = float(is_clipped.mean())
         return metrics
 
-    def _back_off(self, kl: float | None) -> dict[str, float]:
-        """Lower the learning rate for good if the policy moved too far too often."""
-        config = self.config
-        if config.lr_backoff_kl is None:
-            return {}
-        if kl is not None:
-            is_far = kl > config.lr_backoff_kl
-            self._lr_backoff_streak = self._lr_backoff_streak + 1 if is_far else 0
-        if self._lr_backoff_streak >= config.lr_backoff_patience:
-            lowered = max(self._lr_scale * config.lr_backoff_factor, config.lr_backoff_min)
-            self._lr_backoff_events += int(lowered < self._lr_scale)
-            self._lr_scale, self._lr_backoff_streak = lowered, 0
-            logger.info(
-                "KL divergence above %g in %d learn steps running: learning rate is now %g of what "
-                "its schedule says",
-                config.lr_backoff_kl,
-                config.lr_backoff_patience,
-                lowered,
-            )
-        return {"ppo/lr_backoff_events": float(self._lr_backoff_events)}
-
-    def _update_normalizers(self, storage: RolloutStorage, targets: Targets) -> None:
+    def _update_normalizers(self, storage: RolloutStorage, targets: Targets, gamma: float) -> None:
         """Let the statistics see the frames; the next policy version uses them."""
         frames = targets.sequences
         self.policy.update_normalizers(storage.observations_of(frames.cells))
         if self._return_normalizer is not None:
+            self._return_normalizer.gamma = gamma
             ended = frames.terminated | frames.truncated
             self._return_normalizer.update(frames.slots, frames.ordinals, frames.rewards, ended)
 
@@ -217,7 +205,7 @@ class PPO(Learner):
         model = self.policy.tensors() | as_tensors(RETURN_STATISTICS, returns)
         return LearnerState(
             model=copies(model),
-            optimizer=copies(optimizer_tensors(self._updater.optimizer, self._names)),
+            optimizer=copies(optimizer_tensors(self._updater.optimizer.adam, self._names)),
             counters=self._counters(),
         )
 
@@ -231,7 +219,7 @@ class PPO(Learner):
         optimizer = (
             plan_optimizer(
                 plan,
-                self._updater.optimizer,
+                self._updater.optimizer.adam,
                 self._names,
                 state.optimizer,
                 state.counters.get("optimizer", {}),
@@ -243,8 +231,8 @@ class PPO(Learner):
         policy.apply()
         self._return_normalizer = rewards
         if is_continued:
-            self._updater.optimizer.zero_grad()
-            set_optimizer_state(self._updater.optimizer, optimizer)
+            self._updater.optimizer.clear()
+            set_optimizer_state(self._updater.optimizer.adam, optimizer)
             self._load_counters(state.counters)
 
     def _planned_return_normalizer(
@@ -275,19 +263,15 @@ class PPO(Learner):
         return super()._counters() | {
             "horizon_frames": self.config.schedule_frames,
             "frames_learnt": self._frames_learnt,
-            "lr_scale": self._lr_scale,
-            "lr_backoff_streak": self._lr_backoff_streak,
-            "lr_backoff_events": self._lr_backoff_events,
+            **self._backoff.counters(),
             "nonfinite_streak": self._updater.nonfinite_streak,
-            "optimizer": optimizer_structure(self._updater.optimizer, self._names),
+            "optimizer": optimizer_structure(self._updater.optimizer.adam, self._names),
         }
 
     def _load_counters(self, counters: Mapping[str, Any]) -> None:
         super()._load_counters(counters)
         self._frames_learnt = counters["frames_learnt"]
-        self._lr_scale = counters["lr_scale"]
-        self._lr_backoff_streak = counters["lr_backoff_streak"]
-        self._lr_backoff_events = counters["lr_backoff_events"]
+        self._backoff.load_counters(counters)
         self._updater.nonfinite_streak = counters["nonfinite_streak"]
         if counters["horizon_frames"] != self.config.schedule_frames:
             logger.warning(

@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 
 from algorithms.metric_spec import MetricSpec
-
-_FROZEN = "the actor is frozen, or every gradient step was skipped"
-_SKIPPED = "every gradient step was skipped"
+from algorithms.ppo.option_metrics import (
+    FROZEN,
+    OF_ACTOR,
+    OPTION_METRICS,
+    OPTION_STEP_METRICS,
+    SKIPPED,
+)
 
 STEP_METRICS = (
     MetricSpec(
@@ -18,50 +22,56 @@ STEP_METRICS = (
         unit="1",
         meaning="Clipped surrogate loss; small and without meaning in absolute terms.",
         statistic="mean over gradient steps",
-        absent_when=_FROZEN,
+        absent_when=FROZEN,
+        population=OF_ACTOR,
     ),
     MetricSpec(
         key="ppo/kl",
         unit="nat",
         meaning="How far the policy moved from the one that collected (k3 estimator).",
         statistic="mean over the gradient steps of the last pass",
-        absent_when=_FROZEN,
+        absent_when=FROZEN,
+        population=OF_ACTOR,
     ),
     MetricSpec(
         key="ppo/clip_fraction",
         unit="1",
         meaning="Share of frames whose probability ratio left the clip range.",
         statistic="mean over gradient steps",
-        absent_when=_FROZEN,
+        absent_when=FROZEN,
+        population=OF_ACTOR,
     ),
     MetricSpec(
         key="ppo/dual_clip_fraction",
         unit="1",
         meaning="Share of frames at which the second bound of the loss held.",
         statistic="mean over gradient steps",
-        absent_when=f"--algo.dual-clip is None, {_FROZEN}",
+        absent_when=f"--algo.dual-clip is None, {FROZEN}",
+        population=OF_ACTOR,
     ),
     MetricSpec(
         key="ppo/entropy",
         unit="nat",
         meaning="Entropy of the policy's distribution over (joint) actions.",
         statistic="mean over gradient steps",
-        absent_when=_SKIPPED,
+        absent_when=FROZEN,
+        population=OF_ACTOR,
     ),
     MetricSpec(
         key="ppo/value_loss",
         unit="squared return",
         meaning="Half the mean squared error of the critic.",
         statistic="mean over gradient steps",
-        absent_when=_SKIPPED,
+        absent_when=SKIPPED,
     ),
     MetricSpec(
         key="ppo/grad_norm",
         unit="1",
         meaning="Norm of the whole gradient before it is clipped.",
         statistic="mean over gradient steps",
-        absent_when=_SKIPPED,
+        absent_when=SKIPPED,
     ),
+    *OPTION_STEP_METRICS,
 )
 """What is measured at every gradient step."""
 
@@ -111,7 +121,7 @@ METRICS = (
     MetricSpec(
         key="ppo/learning_rate",
         unit="1",
-        meaning="Step size of Adam in this learn step.",
+        meaning="Step size of Adam in this learn step; of the actor if the critic has its own.",
         statistic="last",
     ),
     MetricSpec(
@@ -157,6 +167,7 @@ METRICS = (
         statistic="sum",
         population="every frame of the iteration",
     ),
+    *OPTION_METRICS,
 )
 """Every key that a PPO learn step may report."""
 
@@ -186,6 +197,7 @@ class StepLog:
         self.ratio_error = None
         self._open_pass: list[Mapping[str, Tensor]] = []
         self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
         self._last_means: dict[str, float] = {}
 
     def note_ratio(self, log_ratio: Tensor) -> None:
@@ -201,8 +213,8 @@ class StepLog:
         """Note a gradient step that was taken.
 
         Args:
-            numbers: Tensors of shape ``()`` under the keys of ``STEP_METRICS``, in every step of
-                the log under the same ones.
+            numbers: Tensors of shape ``()`` under keys of ``STEP_METRICS``; a step leaves out what
+                it has no frame for.
         """
         self._open_pass.append(numbers)
 
@@ -212,16 +224,27 @@ class StepLog:
         self.num_passes += 1
         if not steps:
             return
-        table = torch.stack([torch.stack([*step.values()]).detach() for step in steps])
-        sums = dict(zip(steps[0], table.double().sum(0).tolist(), strict=True))
         self.num_steps += len(steps)
-        self._sums = {key: self._sums.get(key, 0.0) + sums[key] for key in sums}
-        self._last_means = {key: sums[key] / len(steps) for key in sums}
+        alike: dict[tuple[str, ...], list[Tensor]] = {}
+        for step in steps:
+            alike.setdefault(tuple(step), []).append(torch.stack([*step.values()]).detach())
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for keys, rows in alike.items():
+            for key, total in zip(keys, torch.stack(rows).double().sum(0).tolist(), strict=True):
+                sums[key] = sums.get(key, 0.0) + total
+                counts[key] = counts.get(key, 0) + len(rows)
+        for key, total in sums.items():
+            self._sums[key] = self._sums.get(key, 0.0) + total
+            self._counts[key] = self._counts.get(key, 0) + counts[key]
+        self._last_means = {key: total / counts[key] for key, total in sums.items()}
 
     def means(self) -> dict[str, float]:
-        """Return the mean of every number over the ended passes; nothing if no step was taken."""
+        """Return the mean of every number over the steps that had it; nothing without a step."""
         return {
-            key: self._last_means[key] if key in _OF_LAST_PASS else total / self.num_steps
+            key: self._last_means[key]
+            if key in _OF_LAST_PASS and key in self._last_means
+            else total / self._counts[key]
             for key, total in self._sums.items()
         }
 

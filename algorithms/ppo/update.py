@@ -1,4 +1,4 @@
-"""The gradient steps of one PPO learn step, and the optimizer that takes them.
+"""The gradient steps of one PPO learn step.
 
 Changes weights and optimizer only; schedules, statistics and undoing are the learner's.
 """
@@ -7,60 +7,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from algorithms.advantages import scale_advantages
 from algorithms.base import TrainablePolicy
 from algorithms.errors import LearnAborted, UpdateError
 from algorithms.ppo.batch import TrainingBatch, minibatch_rows
 from algorithms.ppo.config import PPOConfig
-from algorithms.ppo.losses import kl_divergence, policy_loss, value_loss
 from algorithms.ppo.metrics import StepLog
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdatePlan:
-    """What counters and schedules say about one learn step."""
-
-    seed: tuple[int, int]
-    """Seed of the run and learn steps before this one: decide the order of the frames."""
-
-    learning_rate: float
-    """Step size of Adam."""
-
-    ent_coef: float
-    """Weight of the entropy bonus."""
-
-    is_actor_frozen: bool
-    """Whether only the critic is trained."""
+from algorithms.ppo.optimizer import ActorCriticOptimizer
+from algorithms.ppo.plan import UpdatePlan
+from algorithms.ppo.terms import LossTerms, pieces
 
 
 class Updater:
-    """Follows the gradient of PPO's loss through minibatches.
+    """Follows the gradient of PPO's loss, batch by batch.
 
     Args:
         config: Settings.
         policy: What is trained.
     """
 
-    optimizer: torch.optim.Adam
-    """Of all the policy's parameters."""
+    optimizer: ActorCriticOptimizer
+    """Steps the policy's parameters."""
 
     nonfinite_streak: int
     """Gradient steps skipped running, over learn steps."""
 
     def __init__(self, config: PPOConfig, policy: TrainablePolicy) -> None:
-        self._parameters = list(policy.parameters())  # finding them costs as much as clipping them
-        self.optimizer = torch.optim.Adam(
-            self._parameters, lr=config.learning_rate, eps=config.adam_eps, fused=True
-        )
+        self.optimizer = ActorCriticOptimizer(config, policy)
         self.nonfinite_streak = 0
         self._config = config
         self._policy = policy
+        self._terms = LossTerms(config, policy)
 
     def run(
         self,
@@ -83,18 +64,31 @@ class Updater:
 
         Raises:
             LearnAborted: If ``should_abort`` said so; weights may have changed by then.
-            UpdateError: After too many skipped steps running.
+            UpdateError: After too many skipped steps running, or if a frozen actor moved.
         """
-        for group in self.optimizer.param_groups:
-            group["lr"] = plan.learning_rate
+        self.optimizer.set_rates(plan)
         generator = np.random.default_rng(plan.seed)
+        frozen = self._copy_of_actor() if plan.is_actor_frozen else []
         log = StepLog()
         goes_on = True
         while goes_on and log.num_passes < self._config.num_epochs:
             goes_on = self._run_pass(batch, plan, generator, log, should_abort)
             log.end_pass()
             progress(log.num_passes, self._config.num_epochs, log.means())
+        if plan.is_actor_frozen:
+            self._check_unmoved(frozen)
         return log
+
+    def _copy_of_actor(self) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in self._policy.actor_parameters()]
+
+    def _check_unmoved(self, frozen: list[Tensor]) -> None:
+        now = self._policy.actor_parameters()
+        if not all(torch.equal(*pair) for pair in zip(frozen, now, strict=True)):
+            raise UpdateError(
+                f"the actor of {self._policy.uid} moved while it was frozen; its actor_parameters "
+                "must name every weight that is not the critic's"
+            )
 
     def _run_pass(
         self,
@@ -105,75 +99,52 @@ class Updater:
         should_abort: Callable[[], bool],
     ) -> bool:
         """Use every frame once; return whether another pass may follow."""
-        size = self._config.frames_per_minibatch(len(batch))
+        size = self._config.frames_per_step(len(batch))
         for rows in minibatch_rows(len(batch), size, generator, batch.actions.device):
             if should_abort():
                 raise LearnAborted(f"the learn step was aborted in pass {log.num_passes + 1}")
-            minibatch = batch.take(rows)
-            terms, log_ratio = self._loss_terms(minibatch, plan)
-            log.note_ratio(log_ratio)
-            if self._is_too_far(terms):
+            numbers = self._accumulate(batch, rows, plan, log)
+            if self._is_too_far(numbers):
+                self.optimizer.clear()
                 return False
-            self._step(self._loss(terms, plan), terms, plan, log)
+            self._step(numbers, plan, log)
         return True
 
-    def _loss_terms(
-        self, minibatch: TrainingBatch, plan: UpdatePlan
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Return every number of a minibatch by metric key, and the log-ratios."""
+    def _accumulate(
+        self, batch: TrainingBatch, rows: Tensor, plan: UpdatePlan, log: StepLog
+    ) -> dict[str, Tensor]:
+        """Add up the gradients of a batch, piece by piece; return its numbers by metric key."""
+        self.optimizer.clear()
         config = self._config
-        now = self._policy.evaluate_actions(
-            minibatch.observations, minibatch.masks, minibatch.actions
-        )
-        log_ratio = now.log_prob - minibatch.log_probs
-        terms = {
-            "ppo/entropy": now.entropy.mean(),
-            "ppo/value_loss": value_loss(
-                now.values, minibatch.values, minibatch.returns, value_clip=config.value_clip
-            ),
-        }
-        if not plan.is_actor_frozen:
-            advantages = minibatch.advantages
-            if config.normalize_advantages:
-                advantages = scale_advantages(advantages)
-            surrogate = policy_loss(
-                log_ratio, advantages, clip_coef=config.clip_coef, dual_clip=config.dual_clip
-            )
-            terms["ppo/policy_loss"] = surrogate.loss
-            terms["ppo/clip_fraction"] = surrogate.clip_fraction
-            terms["ppo/kl"] = kl_divergence(log_ratio.detach())
-            if config.dual_clip is not None:
-                terms["ppo/dual_clip_fraction"] = surrogate.dual_clip_fraction
-        return terms, log_ratio.detach()
+        needs_ratios = log.ratio_error is None
+        size = len(rows) if config.batch_size is None else config.minibatch_size or len(rows)
+        spares_actor = config.forced_rows == "critic_only"
+        numbers: dict[str, Tensor] = {}
+        log_ratios = []
+        for piece in pieces(batch, rows, size, config, spares_actor=spares_actor):
+            terms = self._terms.of(piece, plan, needs_ratios=needs_ratios)
+            terms.loss.backward()  # type: ignore[no-untyped-call]
+            for key, number in terms.numbers.items():
+                numbers[key] = numbers[key] + number if key in numbers else number
+            if terms.log_ratios is not None:
+                log_ratios.append(terms.log_ratios)
+        if needs_ratios and log_ratios:
+            log.note_ratio(torch.cat(log_ratios))
+        return numbers
 
-    def _loss(self, terms: Mapping[str, Tensor], plan: UpdatePlan) -> Tensor:
-        critic_loss = self._config.vf_coef * terms["ppo/value_loss"]
-        if plan.is_actor_frozen:
-            return critic_loss
-        return terms["ppo/policy_loss"] - plan.ent_coef * terms["ppo/entropy"] + critic_loss
-
-    def _is_too_far(self, terms: Mapping[str, Tensor]) -> bool:
+    def _is_too_far(self, numbers: Mapping[str, Tensor]) -> bool:
         limit = self._config.target_kl
-        return limit is not None and "ppo/kl" in terms and float(terms["ppo/kl"]) > limit
+        return limit is not None and "ppo/kl" in numbers and float(numbers["ppo/kl"]) > limit
 
-    def _step(
-        self, loss: Tensor, terms: Mapping[str, Tensor], plan: UpdatePlan, log: StepLog
-    ) -> None:
-        """Follow the gradient of a loss, unless it is not finite: then change nothing."""
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        if plan.is_actor_frozen:
-            for parameter in self._policy.actor_parameters():
-                parameter.grad = None
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.max_grad_norm)
-        if math.isfinite(float(norm)):
-            self.optimizer.step()
+    def _step(self, numbers: Mapping[str, Tensor], plan: UpdatePlan, log: StepLog) -> None:
+        """Follow the gradients, unless they are not finite: then change nothing."""
+        norms = self.optimizer.step(is_actor_frozen=plan.is_actor_frozen)
+        if norms is not None:
             self.nonfinite_streak = 0
-            log.add({**terms, "ppo/grad_norm": norm})
+            log.add({**numbers, **norms})
         else:
-            self.optimizer.zero_grad()
             log.num_skipped += 1
-            self._count_nonfinite(terms)
+            self._count_nonfinite(numbers)
 
     def _count_nonfinite(self, terms: Mapping[str, Tensor]) -> None:
         self.nonfinite_streak += 1

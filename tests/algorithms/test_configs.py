@@ -56,7 +56,7 @@ def test_bad_policy_and_dummy_settings_name_their_flags():
 
 
 def test_named_variants_are_there():
-    assert set(VARIANTS) == {"default", "classic", "mujoco"}
+    assert set(VARIANTS) == {"default", "classic", "mujoco", "arena"}
     assert set(MLP_VARIANTS) == {"default", "mujoco"}
     assert set(DUMMY_VARIANTS) == {"default"}
 

@@ -1,0 +1,199 @@
+"""The policy of the arena: cards on tiles, one choice out of 961 under a mask.
+
+Takes 20 × 12 tiles of small numbers beside a vector, whatever they mean, and needs the mask of
+legal actions with every observation. Knows no rules. Letters: n rows, P planes, V numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from algorithms import sampling
+from algorithms.base import Inference
+from algorithms.config import refuse
+from algorithms.noise import Noise
+from algorithms.policies.arena_network import (
+    HEIGHT,
+    NUM_ACTIONS,
+    NUM_SLOTS,
+    WIDTH,
+    ArenaActor,
+    ArenaCritic,
+)
+from algorithms.policies.config import ArenaPolicyConfig
+from algorithms.policies.staged import StagedCategorical, masked_stages
+from algorithms.spaces import ArraySpec, Spaces
+from algorithms.split_policy import SplitPolicy
+from algorithms.storage import Array, BoolArray
+from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec, leaves
+
+_EXPECTED = (
+    f"this policy takes a Dict of planes, a Box of uint8 (P, {HEIGHT}, {WIDTH}), and vector, a Box "
+    "of float32 (V,)"
+)
+
+
+class ArenaPolicy(SplitPolicy):
+    """Residual trunks over tiles; an actor that decides whether, with what, and where.
+
+    Weights are initialised by torch's global generator: seed it first.
+
+    Args:
+        config: Settings.
+        spaces: Observation and action space.
+        device: Where the weights live.
+
+    Raises:
+        ConfigError: If a space does not fit or no masks come with the observations.
+    """
+
+    uid = "arena-policy"
+
+    def __init__(
+        self, config: ArenaPolicyConfig, spaces: Spaces, *, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__()
+        refuse(self.uid, space_problems(spaces, config))
+        self.spaces = spaces
+        planes, vector = leaves(spaces.observation)
+        self.actor = ArenaActor(planes.shape[0], vector.shape[0], config)
+        self.critic = ArenaCritic(planes.shape[0], vector.shape[0], config)
+        self.step_state = {
+            "action": ArraySpec((), np.dtype(np.int64)),
+            "log_prob": ArraySpec((), np.dtype(np.float32)),
+            "value": ArraySpec((), np.dtype(np.float32)),
+        }
+        self._start = spaces.action.start if isinstance(spaces.action, DiscreteSpec) else 0
+        self._device = torch.device(device)
+        self.to(device)
+
+    def act(
+        self,
+        observations: tuple[Array, ...],
+        masks: BoolArray | None,
+        noise: Noise,
+        deterministic: bool = False,
+    ) -> Inference:
+        """Choose an action for each row; see the base class."""
+        if masks is None:
+            raise ValueError(f"{self.uid}: observations came without masks, which it needs")
+        tensors = self.prepare(observations)
+        log_probs = self._log_probs(tensors, masks)
+        samples = sampling.categorical_by_inversion(
+            log_probs, masks, noise, deterministic=deterministic
+        )
+
+        def later() -> dict[str, Array]:
+            log_prob = log_probs[np.arange(len(samples)), samples]
+            return {"log_prob": log_prob, "value": self._values(tensors)}
+
+        actions = samples + self._start if self._start else samples
+        return Inference(actions=(actions,), step_state={"action": samples}, later=later)
+
+    @torch.inference_mode()
+    def _log_probs(self, tensors: tuple[Tensor, ...], masks: BoolArray) -> npt.NDArray[np.float32]:
+        """Return the log-probability of every action. Shape ``(n, 961)``."""
+        mask = self._tensor(masks)
+        log_probs: npt.NDArray[np.float32] = (
+            masked_stages(self.actor(*tensors), mask).flat().numpy(force=True)
+        )
+        return log_probs
+
+    def values(self, observations: tuple[Array, ...]) -> npt.NDArray[np.float32]:
+        """Return ``V(s)`` of each row. Shape ``(n,)``."""
+        return self._values(self.prepare(observations))
+
+    @torch.inference_mode()
+    def _values(self, tensors: tuple[Tensor, ...]) -> npt.NDArray[np.float32]:
+        values: npt.NDArray[np.float32] = self.critic(*tensors).numpy(force=True)
+        return values
+
+    def prepare(self, observations: tuple[Array, ...]) -> tuple[Tensor, ...]:
+        """Return tiles ``(n, 20, 12, P)``, uint8 as they came, and vectors ``(n, V)``."""
+        planes, vector = (self._tensor(leaf) for leaf in observations)
+        return planes.permute(0, 2, 3, 1).contiguous(), vector
+
+    def _tensor(self, array: Array) -> Tensor:
+        """Move an array to the device; torch refuses to share memory that is read-only."""
+        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(self._device)
+
+    def distribution(
+        self, observations: tuple[Tensor, ...], masks: Tensor | None
+    ) -> StagedCategorical:
+        """Return how the actor would choose; see the base class."""
+        if masks is None:
+            raise ValueError(f"{self.uid}: observations came without masks, which it needs")
+        return StagedCategorical(masked_stages(self.actor(*observations), masks), masks)
+
+    def evaluate_values(self, observations: tuple[Tensor, ...]) -> Tensor:
+        """Return ``V(s)`` of each row, with gradients. Shape ``(n,)``."""
+        values: Tensor = self.critic(*observations)
+        return values
+
+
+def space_problems(spaces: Spaces, config: ArenaPolicyConfig) -> list[str]:
+    """List why the arena policy cannot play in these spaces; empty if it can.
+
+    Args:
+        spaces: Of the environments.
+        config: Its settings.
+
+    Returns:
+        Sentences.
+    """
+    found = _observation_problems(spaces.observation, config)
+    if not (isinstance(spaces.action, DiscreteSpec) and spaces.action.n == NUM_ACTIONS):
+        found.append(
+            f"action space: got {_action(spaces.action)}, this policy takes Discrete"
+            f"({NUM_ACTIONS}): to wait, or one of {NUM_SLOTS} slots on one of {HEIGHT} × {WIDTH} "
+            "tiles"
+        )
+    if not spaces.masks:
+        found.append(
+            "action masks: the environments send none, this policy needs the legal actions of "
+            "every observation"
+        )
+    return found
+
+
+def _observation_problems(space: SpaceSpec, config: ArenaPolicyConfig) -> list[str]:
+    parts = dict(space.items) if isinstance(space, DictSpec) else {}
+    planes, vector = parts.get("planes"), parts.get("vector")
+    if parts.keys() != {"planes", "vector"}:
+        got = f"a Dict of {', '.join(parts)}" if parts else _described(space)
+        return [f"observation space: got {got}, {_EXPECTED}"]
+    found = []
+    if not (_is_box(planes, "uint8", 3) and planes.shape[1:] == (HEIGHT, WIDTH)):
+        found.append(f"observation planes: got {_described(planes)}, {_EXPECTED}")
+    elif max(config.card_planes, default=0) >= planes.shape[0]:
+        found.append(
+            f"--policy.card-planes: got {config.card_planes}, the observations have planes 0 to "
+            f"{planes.shape[0] - 1}"
+        )
+    if not _is_box(vector, "float32", 1):
+        found.append(f"observation vector: got {_described(vector)}, {_EXPECTED}")
+    return found
+
+
+def _is_box(space: SpaceSpec | None, dtype: str, dimensions: int) -> TypeGuard[BoxSpec]:
+    return (
+        isinstance(space, BoxSpec)
+        and space.dtype == dtype
+        and len(space.shape) == dimensions
+        and math.prod(space.shape) > 0
+    )
+
+
+def _action(space: SpaceSpec) -> str:
+    return f"Discrete({space.n})" if isinstance(space, DiscreteSpec) else _described(space)
+
+
+def _described(space: SpaceSpec | None) -> str:
+    name = type(space).__name__.removesuffix("Spec")
+    return f"{name} of {space.dtype} {space.shape}" if isinstance(space, BoxSpec) else name

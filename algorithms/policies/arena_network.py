@@ -1,0 +1,208 @@
+"""The networks of the arena policy: residual trunks over planes and a vector, and what reads them.
+
+They know tiles, planes and slots, but no rules: what is legal comes as a mask from outside, what
+the planes mean is learnt. Convolutions run channels last, where a processor is up to twice as fast.
+Letters: n rows, P planes, V numbers of the vector, C channels, S slots, h × w tiles of the trunk.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from algorithms.policies.config import ArenaPolicyConfig
+from algorithms.policies.staged import StageOutputs
+
+HEIGHT, WIDTH = 20, 12
+NUM_TILES = HEIGHT * WIDTH
+NUM_SLOTS = 4
+NUM_ACTIONS = 1 + NUM_SLOTS * NUM_TILES
+
+_NUM_NAMES = 256  # a byte
+_NO_CARD = 0
+_HIDDEN_GAIN = math.sqrt(2.0)
+_HEAD_GAIN = 0.01  # nearly equal logits at the start
+
+
+class Trunk(nn.Module):
+    """Features of every tile from planes and vector.
+
+    Amounts are compressed, since a plane's 1 must not drown beside another one's 200; planes that
+    hold names of cards are embedded besides. The vector and learnt numbers for each tile are added
+    behind the first convolution.
+
+    Args:
+        num_planes: P.
+        width: V.
+        channels: C.
+        blocks: Residual blocks.
+        config: The other settings.
+    """
+
+    def __init__(
+        self, num_planes: int, width: int, channels: int, blocks: int, config: ArenaPolicyConfig
+    ) -> None:
+        super().__init__()
+        stride = config.stride
+        self._card_planes = config.card_planes
+        self.amounts = nn.Conv2d(num_planes, channels, 3, stride=stride, padding=1)
+        self.names = nn.Embedding(_NUM_NAMES, config.card_embedding, padding_idx=_NO_CARD)
+        columns = max(1, len(config.card_planes)) * config.card_embedding
+        # Apart from the amounts, whose gradients nobody needs.
+        self.cards = nn.Conv2d(columns, channels, 3, stride=stride, padding=1, bias=False)
+        self.vector = nn.Linear(width, channels)
+        self.place = nn.Parameter(torch.zeros(HEIGHT // stride, WIDTH // stride, channels))
+        self.blocks = nn.ModuleList(ResidualBlock(channels) for _ in range(blocks))
+        _initialise(self.amounts, _HIDDEN_GAIN)
+        _initialise(self.cards, _HIDDEN_GAIN)
+        _initialise(self.vector, 1.0)
+
+    def forward(self, tiles: Tensor, vector: Tensor) -> Tensor:
+        """Return features of the tiles.
+
+        Args:
+            tiles: What lies on them, uint8. Shape ``(n, 20, 12, P)``.
+            vector: Shape ``(n, V)``.
+
+        Returns:
+            Not negative. Shape ``(n, C, h, w)``, channels last.
+        """
+        everywhere = self.vector(vector)[:, None, None, :] + self.place
+        features = self.amounts(_compressed(tiles)) + everywhere.permute(0, 3, 1, 2)
+        if self._card_planes:
+            features = features + self.cards(self._embedded(tiles))
+        for block in self.blocks:
+            features = block(features)
+        return F.relu(features)
+
+    def _embedded(self, tiles: Tensor) -> Tensor:
+        names = torch.stack([tiles[..., plane] for plane in self._card_planes], dim=3)
+        embedded: Tensor = self.names(names.int())
+        return embedded.flatten(3).permute(0, 3, 1, 2)
+
+
+def _compressed(tiles: Tensor) -> Tensor:
+    """Return amounts between 0 and 4: 1 becomes 0.24, 16 becomes 2. Shape ``(n, P, 20, 12)``."""
+    amounts = tiles.float().permute(0, 3, 1, 2)
+    return amounts / amounts.mul(0.25).add_(4.0)
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions beside an open road; at the start nothing comes from them.
+
+    Source:
+        He et al. 2016, arXiv:1603.05027 (the order); De and Smith 2020, arXiv:2002.10444 (that a
+        silent start makes normalisation unnecessary).
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        _initialise(self.first, _HIDDEN_GAIN)
+        _initialise(self.second, 0.0)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return features of the same shape."""
+        change: Tensor = self.second(F.relu(self.first(F.relu(features))))
+        return features + change
+
+
+class Summary(nn.Module):
+    """One hidden layer over the mean and the maximum of all tiles and the vector.
+
+    Args:
+        channels: C.
+        width: V.
+        hidden: Numbers that come out.
+    """
+
+    def __init__(self, channels: int, width: int, hidden: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2 * channels + width, hidden)
+        _initialise(self.layer, _HIDDEN_GAIN)
+
+    def forward(self, features: Tensor, vector: Tensor) -> Tensor:
+        """Return a summary. Shape ``(n, hidden)``, not negative."""
+        pooled = [features.mean((2, 3)), features.amax((2, 3)), vector]
+        return F.relu(self.layer(torch.cat(pooled, dim=1)))
+
+
+class ArenaActor(nn.Module):
+    """From an observation to the three stages of an action.
+
+    Where to play what is in a slot is an inner product: of what the slot asks for, which the
+    summary decides, and of what each tile offers.
+
+    Args:
+        num_planes: P.
+        width: V.
+        config: Settings.
+    """
+
+    def __init__(self, num_planes: int, width: int, config: ArenaPolicyConfig) -> None:
+        super().__init__()
+        channels, keys, stride = config.channels, config.keys, config.stride
+        self.trunk = Trunk(num_planes, width, channels, config.blocks, config)
+        self.summary = Summary(channels, width, config.hidden_size)
+        self.act = nn.Linear(config.hidden_size, 1)
+        self.slots = nn.Linear(config.hidden_size, NUM_SLOTS)
+        self.asks = nn.Linear(config.hidden_size, NUM_SLOTS * keys)
+        self.offers = nn.Linear(channels, stride * stride * keys)
+        self.offers_of_places = nn.Parameter(torch.randn(NUM_TILES, keys))
+        self._keys = keys
+        self._grid = (HEIGHT // stride, WIDTH // stride, stride, stride)
+        for layer in (self.act, self.slots, self.asks):
+            _initialise(layer, _HEAD_GAIN)
+        _initialise(self.offers, 1.0)
+        share = config.act_probability
+        nn.init.constant_(self.act.bias, math.log(share / (1.0 - share)))
+
+    def forward(self, tiles: Tensor, vector: Tensor) -> StageOutputs:
+        """Return what is said of each stage; arguments as for ``Trunk``."""
+        features = self.trunk(tiles, vector)
+        summary = self.summary(features, vector)
+        asks = self.asks(summary).view(-1, NUM_SLOTS, self._keys)
+        offers = self.offers(features.permute(0, 2, 3, 1)).view(-1, NUM_TILES, self._keys)
+        scores = asks @ (offers + self.offers_of_places).mT / math.sqrt(self._keys)
+        return StageOutputs(
+            act=self.act(summary)[:, 0], slots=self.slots(summary), tiles=self._in_order(scores)
+        )
+
+    def _in_order(self, scores: Tensor) -> Tensor:
+        """Bring tiles from the trunk's order, its tiles and then the tiles in each, row by row."""
+        grid = scores.view(-1, NUM_SLOTS, *self._grid)
+        return grid.transpose(3, 4).reshape(-1, NUM_SLOTS, NUM_TILES)
+
+
+class ArenaCritic(nn.Module):
+    """From an observation to its value, by a trunk of its own.
+
+    Args:
+        num_planes: P.
+        width: V.
+        config: Settings.
+    """
+
+    def __init__(self, num_planes: int, width: int, config: ArenaPolicyConfig) -> None:
+        super().__init__()
+        channels = config.critic_channels or config.channels
+        blocks = config.blocks if config.critic_blocks is None else config.critic_blocks
+        self.trunk = Trunk(num_planes, width, channels, blocks, config)
+        self.summary = Summary(channels, width, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, 1)
+        _initialise(self.value, 1.0)
+
+    def forward(self, tiles: Tensor, vector: Tensor) -> Tensor:
+        """Return ``V(s)``; arguments as for ``Trunk``. Shape ``(n,)``."""
+        value: Tensor = self.value(self.summary(self.trunk(tiles, vector), vector))
+        return value[:, 0]
+
+
+def _initialise(layer: nn.Conv2d | nn.Linear, gain: float) -> None:
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

@@ -1,0 +1,46 @@
+"""How this package compiles its kernels: one decorator, and a cache that notices changed sources.
+
+Numba's own cache looks at the file of the compiled function only. A kernel also holds the tables
+and the helpers of other modules, frozen in, so its cache lies in a folder named by the sources of
+the whole package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CONFIG: Any = numba.config
+
+
+@cache
+def source_digest() -> str:
+    """Return 16 hexadecimal characters that change with any module of this package."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def compiled(function: F) -> F:
+    """Compile a function at its first call, without the GIL, and keep the machine code on disk.
+
+    Divisions follow numpy (no check for zero): kernels divide by constants and by distances > 0.
+    """
+    folder = _CONFIG.CACHE_DIR
+    root = Path(folder) if folder else Path(__file__).parent / "__pycache__"
+    # Numba asks for the folder once, while it decorates.
+    _CONFIG.CACHE_DIR = str(root / f"arena-{source_digest()}")
+    try:
+        decorate: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
+        dispatcher: F = decorate(function)
+    finally:
+        _CONFIG.CACHE_DIR = folder
+    return dispatcher

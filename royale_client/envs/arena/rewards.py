@@ -1,0 +1,213 @@
+"""Rewards of both seats: who won, and a potential that rewards progress without moving the goal.
+
+A step earns a seat
+
+    terminal + gamma * Phi(after) - Phi(before)
+
+with terminal = +1 for a win, -1 for a loss, 0 for a draw and while the battle runs. Phi is a
+weighted sum of three differences between the seats, so what one seat gains the other loses. Phi of
+a finished battle is 0; a battle cut off by the caller keeps its Phi.
+
+Why shaping cannot change which policy is best: let F(t) = gamma * Phi(t+1) - Phi(t). The discounted
+sum over an episode of T steps is
+
+    sum_t gamma^t F(t) = sum_t gamma^(t+1) Phi(t+1) - sum_t gamma^t Phi(t)
+                       = gamma^T Phi(T) - Phi(0),
+
+since everything between cancels. With Phi(T) = 0 that is -Phi(0), whatever was played; and where
+the episode was cut off, gamma^T Phi(T) is what the bootstrapped value of the last state gives back.
+
+Source:
+    Ng, Harada, Russell: Policy invariance under reward transformations, ICML 1999.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from royale_client.envs.arena import layout, rules
+from royale_client.envs.arena.cards import COST, COUNT, HP
+from royale_client.envs.arena.compiled import compiled
+from royale_client.envs.arena.rules import (
+    CROWNS_TO_WIN,
+    DRAWN,
+    ELIXIR_CAP,
+    RUNNING,
+    SEAT_0_WON,
+    TOWERS,
+    UNIT_SLOTS,
+)
+from royale_client.envs.arena.state import Battles
+from royale_client.envs.arena.tensors import Words, block_of
+
+Floats: TypeAlias = NDArray[np.float64]
+
+TERMS = ("terminal", "crowns", "tower_hp", "elixir")
+"""Names of the terms a step's reward is the sum of, in order."""
+TERMINAL_TERM = "terminal"
+"""The one that is the goal itself; all others are shaping."""
+NUM_TERMS = len(TERMS)
+NUM_SHAPING = NUM_TERMS - 1
+TOWER_HP = np.array(rules.TOWER_HP, np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardConfig:
+    """Weights of the terms."""
+
+    gamma: float = 0.997
+    """Discount of one decision; must be the learner's, or shaping moves the goal."""
+    terminal: float = 1.0
+    """Reward of a win; a loss is its negative."""
+    crowns: float = 0.2
+    """Weight of (own crowns - enemy crowns) / 3."""
+    tower_hp: float = 0.1
+    """Weight of (sum of the own towers' hit point shares - the enemy's) / 3."""
+    elixir: float = 0.05
+    """Weight of (own committed elixir - the enemy's) / 10: the bar, and the cost of what stands on
+    the field by its share of hit points."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ValueError: A discount outside [0, 1] or a negative or infinite weight.
+        """
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"gamma {self.gamma}: expected a number in [0, 1]")
+        for name in TERMS:
+            weight = getattr(self, name)
+            if not 0 <= weight < float("inf"):
+                raise ValueError(f"reward weight {name} {weight}: expected a finite number >= 0")
+
+    @property
+    def weights(self) -> Floats:
+        """Weights in the order of `TERMS`."""
+        return np.array([getattr(self, name) for name in TERMS], np.float64)
+
+
+class Rewards:
+    """Rewards of N battles, step by step.
+
+    Args:
+        config: Weights and discount.
+        num_battles: N.
+    """
+
+    def __init__(self, config: RewardConfig, num_battles: int) -> None:
+        self.config = config
+        self.terms: Floats = np.zeros((num_battles, 2, NUM_TERMS))
+        """``(N, 2, 4)``: the last step's terms, weighted, in the order of `TERMS`."""
+        self.rewards: Floats = np.zeros((num_battles, 2))
+        """``(N, 2)``: their sums."""
+        self.potentials: Floats = np.zeros((num_battles, NUM_SHAPING))
+        """``(N, 3)``: weighted potentials of seat 0 before the next step; seat 1 has the negative.
+        With `settled` all that a snapshot has to keep."""
+        self.settled: NDArray[np.bool_] = np.ones(num_battles, np.bool_)
+        """``(N,)``: the battle's end was rewarded; nothing more comes of it until `begin`."""
+        self._weights = config.weights
+
+    def begin(self, battles: Battles, which: NDArray[np.int64]) -> None:
+        """Take the first state of battles that were started.
+
+        Args:
+            battles: N battles.
+            which: Indices of those started, ``(k,)``.
+        """
+        _begin(battles.raw, which, self._weights, self.potentials, self.settled)
+
+    def step(self, battles: Battles) -> None:
+        """Write `terms` and `rewards` of the decision that led to these states.
+
+        Args:
+            battles: N battles after `kernels.step`.
+        """
+        _step(
+            battles.raw,
+            self.config.gamma,
+            self._weights,
+            (self.potentials, self.settled),
+            (self.terms, self.rewards),
+        )
+
+
+@compiled
+def _begin(
+    raw: Words,
+    which: NDArray[np.int64],
+    weights: Floats,
+    potentials: Floats,
+    settled: NDArray[np.bool_],
+) -> None:
+    for k in range(which.shape[0]):
+        i = which[k]
+        settled[i] = raw[i, layout.OUTCOME] != RUNNING
+        for term in range(NUM_SHAPING):
+            potentials[i, term] = 0.0
+        if not settled[i]:
+            _write_potentials(block_of(raw, i, 0), block_of(raw, i, 1), weights, potentials[i])
+
+
+@compiled
+def _step(
+    raw: Words,
+    gamma: float,
+    weights: Floats,
+    kept: tuple[Floats, NDArray[np.bool_]],
+    out: tuple[Floats, Floats],
+) -> None:
+    potentials, settled = kept
+    terms, rewards = out
+    after = np.zeros(NUM_SHAPING)
+    for i in range(raw.shape[0]):
+        terms[i] = 0.0
+        rewards[i] = 0.0
+        if settled[i]:
+            continue
+        outcome = raw[i, layout.OUTCOME]
+        if outcome == RUNNING:
+            _write_potentials(block_of(raw, i, 0), block_of(raw, i, 1), weights, after)
+        else:
+            after[:] = 0.0
+            settled[i] = True
+            if outcome != DRAWN:
+                terms[i, 0, 0] = weights[0] if outcome == SEAT_0_WON else -weights[0]
+        for term in range(NUM_SHAPING):
+            terms[i, 0, 1 + term] = gamma * after[term] - potentials[i, term]
+            potentials[i, term] = after[term]
+        for term in range(NUM_TERMS):
+            # 0 - x and not -x: a term of nothing is +0 for both seats.
+            terms[i, 1, term] = 0.0 - terms[i, 0, term]
+            rewards[i, 0] += terms[i, 0, term]
+        rewards[i, 1] = 0.0 - rewards[i, 0]
+
+
+@compiled
+def _write_potentials(first: Words, second: Words, weights: Floats, out: Floats) -> None:
+    """Write the weighted potentials of seat 0 in a running battle.
+
+    Differences come before divisions, so exchanged seats give exactly the negative.
+    """
+    hp_share = 0.0
+    for t in range(TOWERS):
+        hp_share += (first[layout.TOWER_HP + t] - second[layout.TOWER_HP + t]) / TOWER_HP[t]
+    value = _board_value(first) - _board_value(second)
+    bar = first[layout.ELIXIR] - second[layout.ELIXIR]
+    out[0] = weights[1] * ((first[layout.CROWNS] - second[layout.CROWNS]) / CROWNS_TO_WIN)
+    out[1] = weights[2] * (hp_share / TOWERS)
+    out[2] = weights[3] * ((bar + value) / ELIXIR_CAP)
+
+
+@compiled
+def _board_value(block: Words) -> float:
+    """Return the cost of a seat's units by their share of hit points, in 28ths of an elixir."""
+    value = 0.0
+    for u in range(UNIT_SLOTS):
+        card = block[layout.UNIT_CARD + u]
+        if card >= 0:
+            value += COST[card] * block[layout.UNIT_HP + u] / (HP[card] * COUNT[card])
+    return value
