@@ -1,0 +1,128 @@
+"""The kernels against the plain reference: the same battles, every number after every decision."""
+
+import numpy as np
+import pytest
+
+from royale_client.envs.arena import rules
+from royale_client.envs.arena.cards import NUM_CARDS
+from royale_client.envs.arena.deals import start
+from royale_client.envs.arena.kernels import step
+from royale_client.envs.arena.layout import HEAD_FIELDS, SEAT_FIELDS
+from royale_client.envs.arena.reference import SEAT_NAMES, ReferenceBattle
+from royale_client.envs.arena.state import Battles, empty
+
+
+def fields_of(battles: Battles, i: int) -> dict:
+    """Return one battle as the reference tells it."""
+    names = ("tick", "outcome", *SEAT_FIELDS)
+    return {name: getattr(battles, name)[i].tolist() for name in names}
+
+
+def assert_same(battles: Battles, i: int, reference: ReferenceBattle) -> None:
+    there = reference.fields()
+    here = fields_of(battles, i)
+    differing = {name: (here[name], there[name]) for name in here if here[name] != there[name]}
+    assert not differing, f"battle {i}, tick {battles.tick[i]}: {differing}"
+
+
+def play_both(battles, references, draws, random_actions, decisions=400, **play):
+    """Play until all are over, and compare every battle after every decision of it."""
+    for _ in range(decisions):
+        running = np.flatnonzero(battles.outcome == rules.RUNNING)
+        if not len(running):
+            return
+        actions = random_actions(battles, draws, **play)
+        step(battles, actions)
+        for i in running:
+            references[i].step(actions[i].tolist())
+            assert_same(battles, i, references[i])
+
+
+def dealt_both(n: int, seed: int) -> tuple[Battles, list[ReferenceBattle]]:
+    battles = empty(n)
+    swapped = np.arange(n) % 2 == 1
+    start(battles, np.arange(n), seed=seed, battle_ids=np.arange(n), ordinals=7, swapped=swapped)
+    references = [ReferenceBattle.deal(seed, i, 7, swapped=bool(swapped[i])) for i in range(n)]
+    return battles, references
+
+
+def test_the_reference_knows_every_field_of_a_seat():
+    assert set(SEAT_NAMES) == set(SEAT_FIELDS)
+    assert set(HEAD_FIELDS) == {"seed", "battle", "ordinal", "tick", "outcome"}
+
+
+def test_a_battle_that_is_written_down_and_read_again_is_the_same(deal, random_actions):
+    battles, draws = deal(4), np.random.default_rng(0)
+    for _ in range(100):
+        step(battles, random_actions(battles, draws))
+    for i in range(4):
+        assert_same(battles, i, ReferenceBattle.load(fields_of(battles, i)))
+
+
+@pytest.mark.parametrize("wait", [0.4, 0.95])
+def test_whole_battles_agree_in_every_number_after_every_decision(wait, random_actions):
+    battles, references = dealt_both(12, seed=3)
+    for i in range(12):
+        assert_same(battles, i, references[i])
+    play_both(battles, references, np.random.default_rng(1), random_actions, wait=wait)
+    assert (battles.outcome != rules.RUNNING).all()
+
+
+def test_battles_agree_from_states_that_play_seldom_reaches(random_actions):
+    battles, references = unusual_both(40, seed=5)
+    play_both(battles, references, np.random.default_rng(2), random_actions, decisions=25, wait=0.3)
+    assert (battles.dropped > 0).any()
+    assert {rules.SEAT_0_WON, rules.SEAT_1_WON} <= set(battles.outcome.tolist())
+
+
+@pytest.mark.chaos
+def test_a_thousand_battles_agree_in_every_number(random_actions):
+    draws = np.random.default_rng(3)
+    for seed in range(20):
+        battles, references = dealt_both(50, seed=100 + seed)
+        play_both(battles, references, draws, random_actions, wait=draws.choice([0.2, 0.6, 0.95]))
+        assert (battles.outcome != rules.RUNNING).all()
+
+
+@pytest.mark.chaos
+def test_a_thousand_unusual_states_go_on_alike(random_actions):
+    draws = np.random.default_rng(4)
+    for seed in range(10):
+        battles, references = unusual_both(100, seed=200 + seed)
+        play_both(battles, references, draws, random_actions, decisions=30, wait=0.3)
+
+
+def unusual_both(n: int, seed: int) -> tuple[Battles, list[ReferenceBattle]]:
+    """Return battles with crowded boards, weak towers and clocks near an edge, and their twins."""
+    draws = np.random.default_rng(seed)
+    battles, _ = dealt_both(n, seed)
+    for i in range(n):
+        crowd(battles, i, draws)
+    return battles, [ReferenceBattle.load(fields_of(battles, i)) for i in range(n)]
+
+
+def crowd(battles: Battles, i: int, draws: np.random.Generator) -> None:
+    """Put random units anywhere, in random condition, and towers near their end."""
+    battles.tick[i] = 5 * draws.choice([0, 118, 236, 239, 357])
+    battles.elixir[i] = battles.counted_elixir[i] = draws.integers(0, rules.ELIXIR_CAP + 1, 2)
+    for s in range(rules.SEATS):
+        battles.tower_hp[i, s] = draws.choice([1, 90, 700, 2500], 3)
+        battles.tower_hp[i, s, 1 + draws.integers(2)] *= draws.integers(2)
+        fallen = battles.tower_hp[i, s] == 0
+        battles.tower_target[i, s, fallen] = rules.NO_TARGET
+        battles.crowns[i, 1 - s] = fallen.sum()
+        battles.keep_awake[i, s] = fallen.any()
+        troops = [c for c in range(NUM_CARDS) if c not in {12, 13, 14}]
+        count = draws.choice([0, 5, 12, 31, 32])
+        slots = draws.permutation(rules.UNIT_SLOTS)[:count]
+        battles.unit_card[i, s, slots] = draws.choice(troops, count)
+        battles.unit_hp[i, s, slots] = draws.integers(1, 300, count)
+        battles.unit_x[i, s, slots] = draws.integers(0, rules.WIDTH_UNITS + 1, count)
+        battles.unit_y[i, s, slots] = draws.integers(0, rules.HEIGHT_UNITS + 1, count)
+        battles.unit_cooldown[i, s, slots] = draws.integers(0, 10, count)
+        battles.unit_deploy[i, s, slots] = draws.choice([0, 0, 3], count)
+        battles.unit_stun[i, s, slots] = draws.choice([0, 0, 0, 4], count)
+        battles.unit_target[i, s, slots] = rules.LOST_TARGET
+        buildings = np.isin(battles.unit_card[i, s], [10, 11])
+        battles.unit_life[i, s, buildings] = draws.integers(1, 60, buildings.sum())
+        battles.unit_y[i, s, buildings] %= 9000
