@@ -17,10 +17,12 @@ GROUP = "royale.envs"
 
 _BUILT_IN = {
     "gym": "royale_client.envs.gymnasium_envs:PROVIDER",
+    "arena": "royale_client.envs.arena.provider:PROVIDER",
     "dummy-v1": "royale_client.envs.dummy:PROVIDER",
 }
 BUILT_IN_SUMMARIES = {
     "gym": "any environment with a Gymnasium id, for example CartPole-v1 or my_package:MyEnv-v0",
+    "arena": "battles of two seats with cards, to learn against oneself",
     "dummy-v1": "no environment: fixed episode lengths, for trying connections and speed",
 }
 

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from royale_client.envs.arena.cards import CARDS
-from royale_client.envs.arena.rewards import TERMINAL_TERM, TERMS, Floats
+from royale_client.envs.arena.reward_config import TERMINAL_TERM, TERMS
+from royale_client.envs.arena.rewards import Floats
 from royale_client.envs.arena.rules import (
     CAP_TICKS,
     DRAWN,

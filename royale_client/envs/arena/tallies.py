@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from royale_client.envs.arena import layout
 from royale_client.envs.arena.cards import COST, KIND, NUM_CARDS
 from royale_client.envs.arena.compiled import compiled
-from royale_client.envs.arena.rewards import NUM_TERMS, Floats
+from royale_client.envs.arena.reward_config import NUM_TERMS
+from royale_client.envs.arena.rewards import Floats
 from royale_client.envs.arena.rules import (
     ACTIONS,
     ELIXIR_CAP,

@@ -1,0 +1,154 @@
+"""EnvDriver over battles: slot 2 b + s is seat s of battle b, and both seats end together.
+
+A battle that ended is begun anew at once, so every slot asks in every turn. This module knows the
+client's side of the arena; the battles themselves are `batch`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from royale_client.driver import Leaves, SnapshotError, Turn, farewell
+from royale_client.driver_episodes import EpisodeTracker
+from royale_client.envs.arena.batch import ArenaBatch, IntArray
+from royale_client.envs.arena.records import EPISODE_METRICS, episode_metrics
+from royale_client.envs.arena.reward_config import RewardConfig
+from royale_client.envs.arena.rules import ACTIONS, SEATS
+from royale_client.envs.arena.tensors import PLANES_SHAPE, VECTOR_SIZE
+from royale_client.snapshots.document import (
+    read_document,
+    turn_from_plain,
+    turn_to_plain,
+    write_document,
+)
+from royale_client.wire.episodes import EpisodeMetric
+from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
+
+
+class ArenaDriver:
+    """A group of battles, both seats of which are slots.
+
+    Args:
+        rewards: Weights of the reward.
+        num_battles: Battles of the group.
+        identity: What must be equal where a snapshot is restored.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        rewards: RewardConfig,
+        num_battles: int,
+        *,
+        identity: Mapping[str, Any],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
+        self._batch = ArenaBatch(num_battles, rewards)
+        self.num_seats = SEATS
+        self.num_slots = SEATS * num_battles
+        self.has_masks = True
+        self.snapshot_obstacle: str | None = None
+        self.episode_metrics: tuple[EpisodeMetric, ...] = EPISODE_METRICS
+        planes = BoxSpec(0, 255, PLANES_SHAPE, np.uint8)
+        vector = BoxSpec(0.0, 1.0, (VECTOR_SIZE,), np.float32)
+        self.observation_space: SpaceSpec = DictSpec((("planes", planes), ("vector", vector)))
+        self.action_space: SpaceSpec = DiscreteSpec(ACTIONS)
+        self._identity = {**identity, "slots": self.num_slots}
+        self._episodes = EpisodeTracker(self.num_slots, clock)
+        self._turn: Turn | None = None
+
+    def reset(self, seeds: npt.NDArray[np.uint64]) -> Turn:
+        """Begin a new episode in every slot; see `EnvDriver.reset`."""
+        started_s = self._clock()
+        # A battle has one key; its other seat's seed is of no use.
+        self._batch.reset(seeds[::SEATS].copy())
+        self._episodes.begin_all()
+        self._turn = Turn.first(self._seen(), self._legal(), self._clock() - started_s)
+        return self._turn
+
+    def step(self, actions: Leaves) -> Turn:
+        """Carry out one decision of both seats of every battle; see `EnvDriver.step`."""
+        started_s = self._clock()
+        batch = self._batch
+        (chosen,) = actions
+        over = batch.step(chosen.reshape(-1, SEATS))
+        rewards = batch.rewards.rewards.reshape(-1).copy()
+        self._episodes.add(rewards, None)
+        terminated = np.zeros(self.num_slots, np.bool_)
+        finals: Leaves | None = None
+        episodes: tuple[Mapping[str, Any], ...] = ()
+        if len(over):
+            ended = _slots_of(over)
+            terminated[ended] = True
+            finals = tuple(leaf[ended] for leaf in self._seen())
+            pairs = episode_metrics(batch.battles, batch.tallies, over)
+            episodes = self._episodes.finish(ended, [seat for pair in pairs for seat in pair])
+            batch.begin_next(over)
+        self._turn = Turn(
+            asks=None,
+            observations=self._seen(),
+            masks=self._legal(),
+            rewards=rewards,
+            terminated=terminated,
+            truncated=np.zeros(self.num_slots, np.bool_),
+            final_observations=finals,
+            episodes=episodes,
+            frames=self.num_slots,
+            env_time_s=self._clock() - started_s,
+        )
+        return self._turn
+
+    def last_turn(self) -> Turn | None:
+        """Return the newest turn as a farewell; see `EnvDriver.last_turn`."""
+        turn = self._turn
+        if turn is None or turn.terminated is None:
+            return None
+        return farewell(turn, ~turn.terminated, self._seen())
+
+    def snapshot(self) -> bytes:
+        """Return everything that decides what comes next; see `EnvDriver.snapshot`."""
+        if self._turn is None:
+            raise SnapshotError("the arena cannot be snapshotted before its first reset")
+        body = {
+            "turn": turn_to_plain(self._turn),
+            "episodes": self._episodes.snapshot(),
+            "batch": self._batch.snapshot(),
+        }
+        return write_document(self._identity, body)
+
+    def restore(self, state: bytes) -> Turn:
+        """Go back to where a snapshot was taken; see `EnvDriver.restore`."""
+        body = read_document(state, self._identity)
+        self._turn = None
+        try:
+            turn = turn_from_plain(body["turn"], self.num_slots, self.observation_space)
+            self._batch.restore(body["batch"])
+            self._episodes.restore(body["episodes"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SnapshotError(f"the snapshot is no state of the arena: {error!r}") from error
+        self._turn = turn
+        return turn
+
+    def close(self) -> None:
+        """Free nothing: battles are arrays."""
+
+    def _seen(self) -> Leaves:
+        """Return what every slot sees, as views."""
+        batch = self._batch
+        planes = batch.planes.reshape(self.num_slots, *PLANES_SHAPE)
+        return planes, batch.vector.reshape(self.num_slots, VECTOR_SIZE)
+
+    def _legal(self) -> npt.NDArray[np.bool_]:
+        return self._batch.mask.reshape(self.num_slots, ACTIONS)
+
+
+def _slots_of(battles: IntArray) -> IntArray:
+    """Return the slots of both seats of each battle, in slot order."""
+    slots: IntArray = (battles[:, None] * SEATS + np.arange(SEATS)).reshape(-1)
+    return slots

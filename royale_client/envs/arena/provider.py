@@ -1,0 +1,83 @@
+"""The environment family `arena`: its flags, and how to build it. Imports no numba."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from royale_client.driver import EnvDriver
+from royale_client.envs.arena.reward_config import RewardConfig
+from royale_client.envs.provider import EnvProvider
+from royale_client.wire.errors import ConfigError
+
+ENV_ID = "royale/arena"
+_INSTALL = "the arena needs numba: pip install 'royale-rl[arena]'"
+_SHAPING = ("crowns", "tower_hp", "elixir")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaConfig:
+    """Flags of `royale-env-client arena`."""
+
+    gamma: float = 0.997
+    """Discount of a decision of half a second; must be that of the learner, or shaping moves the
+    goal."""
+    shaping_crowns: float = 0.2
+    """Weight of the difference of crowns in the potential that shapes the reward; 0 for none."""
+    shaping_tower_hp: float = 0.1
+    """Weight of the difference of the towers' hit points."""
+    shaping_elixir: float = 0.05
+    """Weight of the difference of elixir, on the bar and on the field."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigError: If a number is out of range.
+        """
+        self.rewards()
+
+    def rewards(self) -> RewardConfig:
+        """Return the weights of the reward.
+
+        Raises:
+            ConfigError: If a number is out of range.
+        """
+        shaping = {name: getattr(self, f"shaping_{name}") for name in _SHAPING}
+        try:
+            return RewardConfig(gamma=self.gamma, **shaping)
+        except ValueError as error:
+            raise ConfigError(f"arena: {error}") from error
+
+
+def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
+    """Build one group of ``num_battles`` battles.
+
+    Raises:
+        ConfigError: If numba is missing.
+    """
+    try:
+        from royale_client.envs.arena.driver import ArenaDriver
+    except ImportError as error:
+        raise ConfigError(f"{_INSTALL} ({error})") from error
+    identity = {"environment": ENV_ID, **facts(config)}
+    return ArenaDriver(config.rewards(), num_battles, identity=identity)
+
+
+def facts(config: ArenaConfig) -> Mapping[str, Any]:
+    """Return what tells two arenas apart: the rules as they are written, and the reward."""
+    from royale_client.envs.arena.compiled import source_digest
+
+    rewards = config.rewards()
+    return {"rules": source_digest(), "gamma": rewards.gamma, "rewards": rewards.weights.tolist()}
+
+
+PROVIDER = EnvProvider(
+    name="arena",
+    summary="battles of two seats with cards, to learn against oneself",
+    config_type=ArenaConfig,
+    env_id=lambda _: ENV_ID,
+    make=make_driver,
+    facts=facts,
+)
