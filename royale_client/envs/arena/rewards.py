@@ -108,7 +108,7 @@ def _begin(
         for term in range(NUM_SHAPING):
             potentials[i, term] = 0.0
         if not settled[i]:
-            _write_potentials(block_of(raw, i, 0), block_of(raw, i, 1), weights, potentials[i])
+            write_potentials(block_of(raw, i, 0), block_of(raw, i, 1), weights, potentials[i])
 
 
 @compiled
@@ -129,7 +129,7 @@ def _step(
             continue
         outcome = raw[i, layout.OUTCOME]
         if outcome == RUNNING:
-            _write_potentials(block_of(raw, i, 0), block_of(raw, i, 1), weights, after)
+            write_potentials(block_of(raw, i, 0), block_of(raw, i, 1), weights, after)
         else:
             after[:] = 0.0
             settled[i] = True
@@ -146,10 +146,16 @@ def _step(
 
 
 @compiled
-def _write_potentials(first: Words, second: Words, weights: Floats, out: Floats) -> None:
-    """Write the weighted potentials of seat 0 in a running battle.
+def write_potentials(first: Words, second: Words, weights: Floats, out: Floats) -> None:
+    """Write the weighted potentials of a running battle's first seat, for kernels.
 
     Differences come before divisions, so exchanged seats give exactly the negative.
+
+    Args:
+        first: Block of the seat.
+        second: Block of its enemy.
+        weights: ``(4,)``, in the order of `TERMS`.
+        out: ``(3,)``: crowns, tower hit points, elixir.
     """
     hp_share = 0.0
     for t in range(TOWERS):
