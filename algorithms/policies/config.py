@@ -93,7 +93,7 @@ class ArenaPolicyConfig:
     """Width of the layer behind each trunk that sums up tiles and vector."""
 
     keys: int = 16
-    """Numbers that a card asks for and a tile offers; their inner product says where to play."""
+    """Numbers that a tile offers by being where it is; a card asks for them."""
 
     card_planes: tuple[int, ...] = (12, 13)
     """Planes whose numbers are names of cards and not amounts. Each is embedded."""
