@@ -76,7 +76,7 @@ class ArenaPolicyConfig:
     channels: int = 16
     """Features of a tile in the actor's trunk."""
 
-    blocks: int = 2
+    blocks: int = 1
     """Residual blocks of the actor's trunk, two convolutions each."""
 
     critic_channels: int | None = None
@@ -140,7 +140,7 @@ MLP_VARIANTS: Mapping[str, MLPPolicyConfig] = {
 
 ARENA_VARIANTS: Mapping[str, ArenaPolicyConfig] = {
     "default": ArenaPolicyConfig(),
-    "large": ArenaPolicyConfig(channels=24, blocks=3, hidden_size=128),
+    "large": ArenaPolicyConfig(channels=24, blocks=2, hidden_size=128),
 }
 """Settings by variant name."""
 
