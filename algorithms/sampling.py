@@ -89,7 +89,8 @@ def categorical_by_inversion(
     if deterministic:
         return choose(log_probs, legal, None)
     with np.errstate(invalid="ignore"):  # absurd numbers end at the first legal category
-        shares = np.where(legal, np.exp(log_probs), np.float32(0.0))
+        shares = np.exp(log_probs)
+        shares *= legal
         reached = np.cumsum(shares, axis=1, dtype=np.float64)
         total = reached[:, -1:]
         # Below the total whatever the rounding: an impossible category ends no stretch.

@@ -16,6 +16,13 @@ POLICIES = (
         implementation="algorithms.policies.mlp:MLPPolicy",
     ),
     PolicyEntry(
+        uid="arena-policy",
+        summary="residual networks over 20 × 12 tiles, one of 961 masked actions chosen in stages",
+        config="algorithms.policies.config:ArenaPolicyConfig",
+        variants="algorithms.policies.config:ARENA_VARIANTS",
+        implementation="algorithms.policies.arena:ArenaPolicy",
+    ),
+    PolicyEntry(
         uid="dummy-policy",
         summary="random legal actions, no network: checks a connection without a model",
         config="algorithms.policies.config:DummyPolicyConfig",
@@ -31,7 +38,7 @@ ALGORITHMS = (
         config="algorithms.ppo.config:PPOConfig",
         variants="algorithms.ppo.config:VARIANTS",
         implementation="algorithms.ppo.learner:PPO",
-        fits=("mlp-policy",),
+        fits=("mlp-policy", "arena-policy"),
     ),
     AlgorithmEntry(
         uid="dummy",
@@ -39,7 +46,7 @@ ALGORITHMS = (
         config="algorithms.dummy.config:DummyConfig",
         variants="algorithms.dummy.config:VARIANTS",
         implementation="algorithms.dummy.learner:DummyLearner",
-        fits=("dummy-policy", "mlp-policy"),
+        fits=("dummy-policy", "mlp-policy", "arena-policy"),
     ),
 )
 

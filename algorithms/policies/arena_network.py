@@ -85,9 +85,10 @@ class Trunk(nn.Module):
 
 
 def _compressed(tiles: Tensor) -> Tensor:
-    """Return amounts between 0 and 4: 1 becomes 0.24, 16 becomes 2. Shape ``(n, P, 20, 12)``."""
-    amounts = tiles.float().permute(0, 3, 1, 2)
-    return amounts / amounts.mul(0.25).add_(4.0)
+    """Return 4 x / (x + 16): 1 becomes 0.24, 16 becomes 2, 200 is 3.7. ``(n, P, 20, 12)``."""
+    amounts = tiles.float()
+    # In place, since a processor spends more on new memory than on the arithmetic.
+    return amounts.add_(16.0).reciprocal_().mul_(-64.0).add_(4.0).permute(0, 3, 1, 2)
 
 
 class ResidualBlock(nn.Module):
@@ -135,7 +136,8 @@ class ArenaActor(nn.Module):
     """From an observation to the three stages of an action.
 
     Where to play what is in a slot is an inner product: of what the slot asks for, which the
-    summary decides, and of what each tile offers.
+    summary decides, with what the trunk found on each tile, and with what a tile offers by being
+    where it is.
 
     Args:
         num_planes: P.
@@ -145,19 +147,17 @@ class ArenaActor(nn.Module):
 
     def __init__(self, num_planes: int, width: int, config: ArenaPolicyConfig) -> None:
         super().__init__()
-        channels, keys, stride = config.channels, config.keys, config.stride
+        channels, hidden, stride = config.channels, config.hidden_size, config.stride
         self.trunk = Trunk(num_planes, width, channels, config.blocks, config)
-        self.summary = Summary(channels, width, config.hidden_size)
-        self.act = nn.Linear(config.hidden_size, 1)
-        self.slots = nn.Linear(config.hidden_size, NUM_SLOTS)
-        self.asks = nn.Linear(config.hidden_size, NUM_SLOTS * keys)
-        self.offers = nn.Linear(channels, stride * stride * keys)
-        self.offers_of_places = nn.Parameter(torch.randn(NUM_TILES, keys))
-        self._keys = keys
-        self._grid = (HEIGHT // stride, WIDTH // stride, stride, stride)
-        for layer in (self.act, self.slots, self.asks):
+        self.summary = Summary(channels, width, hidden)
+        self.act = nn.Linear(hidden, 1)
+        self.slots = nn.Linear(hidden, NUM_SLOTS)
+        self.asks_features = nn.Linear(hidden, NUM_SLOTS * stride * stride * channels)
+        self.asks_places = nn.Linear(hidden, NUM_SLOTS * config.keys)
+        self.places = nn.Parameter(torch.randn(config.keys, NUM_TILES))
+        self._channels, self._keys, self._stride = channels, config.keys, stride
+        for layer in (self.act, self.slots, self.asks_features, self.asks_places):
             _initialise(layer, _HEAD_GAIN)
-        _initialise(self.offers, 1.0)
         share = config.act_probability
         nn.init.constant_(self.act.bias, math.log(share / (1.0 - share)))
 
@@ -165,17 +165,26 @@ class ArenaActor(nn.Module):
         """Return what is said of each stage; arguments as for ``Trunk``."""
         features = self.trunk(tiles, vector)
         summary = self.summary(features, vector)
-        asks = self.asks(summary).view(-1, NUM_SLOTS, self._keys)
-        offers = self.offers(features.permute(0, 2, 3, 1)).view(-1, NUM_TILES, self._keys)
-        scores = asks @ (offers + self.offers_of_places).mT / math.sqrt(self._keys)
         return StageOutputs(
-            act=self.act(summary)[:, 0], slots=self.slots(summary), tiles=self._in_order(scores)
+            act=self.act(summary)[:, 0],
+            slots=self.slots(summary),
+            tiles=self._by_feature(features, summary) + self._by_place(summary),
         )
 
-    def _in_order(self, scores: Tensor) -> Tensor:
-        """Bring tiles from the trunk's order, its tiles and then the tiles in each, row by row."""
-        grid = scores.view(-1, NUM_SLOTS, *self._grid)
-        return grid.transpose(3, 4).reshape(-1, NUM_SLOTS, NUM_TILES)
+    def _by_feature(self, features: Tensor, summary: Tensor) -> Tensor:
+        """Score tiles by the trunk. A tile of the trunk has several of the arena's in it."""
+        height, width = features.shape[2:]
+        asks = self.asks_features(summary).view(len(summary), -1, self._channels)
+        scores = asks @ features.permute(0, 2, 3, 1).flatten(1, 2).mT / math.sqrt(self._channels)
+        inside = (self._stride, self._stride)
+        grid = scores.view(-1, NUM_SLOTS, *inside, height, width)
+        in_order: Tensor = grid.permute(0, 1, 4, 2, 5, 3).reshape(-1, NUM_SLOTS, NUM_TILES)
+        return in_order
+
+    def _by_place(self, summary: Tensor) -> Tensor:
+        asks = self.asks_places(summary).view(-1, NUM_SLOTS, self._keys)
+        scores: Tensor = asks @ self.places / math.sqrt(self._keys)
+        return scores
 
 
 class ArenaCritic(nn.Module):

@@ -76,7 +76,7 @@ class ArenaPolicyConfig:
     channels: int = 16
     """Features of a tile in the actor's trunk."""
 
-    blocks: int = 2
+    blocks: int = 1
     """Residual blocks of the actor's trunk, two convolutions each."""
 
     critic_channels: int | None = None
@@ -93,7 +93,7 @@ class ArenaPolicyConfig:
     """Width of the layer behind each trunk that sums up tiles and vector."""
 
     keys: int = 16
-    """Numbers that a card asks for and a tile offers; their inner product says where to play."""
+    """Numbers that a tile offers by being where it is; a card asks for them."""
 
     card_planes: tuple[int, ...] = (12, 13)
     """Planes whose numbers are names of cards and not amounts. Each is embedded."""
@@ -140,7 +140,7 @@ MLP_VARIANTS: Mapping[str, MLPPolicyConfig] = {
 
 ARENA_VARIANTS: Mapping[str, ArenaPolicyConfig] = {
     "default": ArenaPolicyConfig(),
-    "large": ArenaPolicyConfig(channels=24, blocks=3, hidden_size=128),
+    "large": ArenaPolicyConfig(channels=24, blocks=2, hidden_size=128),
 }
 """Settings by variant name."""
 

@@ -9,13 +9,15 @@ Action 0 waits; action ``1 + slot · T + tile`` acts.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from algorithms.distributions import Categorical
+
+_FORBIDDEN = -1e30
+"""Its exponential is exactly 0, and so is that times it: no case is special."""
 
 
 class StageOutputs(NamedTuple):
@@ -32,9 +34,10 @@ class StageOutputs(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Log-probabilities of each stage under a mask; minus infinity where it forbids.
+    """Log-probabilities of each stage under a mask, below every exponent where it forbids.
 
-    A stage that cannot be reached holds finite numbers without meaning.
+    A stage in which everything is forbidden holds numbers without meaning; since it cannot be
+    reached, nothing depends on them.
     """
 
     gate: Tensor
@@ -74,9 +77,8 @@ def masked_stages(outputs: StageOutputs, mask: Tensor) -> Stages:
 
 
 def _log_softmax(logits: Tensor, legal: Tensor) -> Tensor:
-    """Normalise over the legal ones; over all where none is, since that is never looked at."""
-    forbidden = ~legal & legal.any(-1, keepdim=True)
-    return torch.log_softmax(logits.masked_fill(forbidden, -math.inf), dim=-1)
+    # Not minus infinity: where a whole stage is forbidden it would make NaN of the gradients.
+    return torch.log_softmax(logits.masked_fill(~legal, _FORBIDDEN), dim=-1)
 
 
 class StagedCategorical(Categorical):
@@ -119,6 +121,4 @@ class StagedCategorical(Categorical):
 
 
 def _entropy(log_probs: Tensor) -> Tensor:
-    """0 · log 0 counts as 0, in the value and in the gradient."""
-    finite = log_probs.masked_fill(log_probs == -math.inf, 0.0)
-    return -(log_probs.exp() * finite).sum(-1)
+    return -(log_probs.exp() * log_probs).sum(-1)

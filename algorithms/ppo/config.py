@@ -28,7 +28,8 @@ class PPOConfig(LearnerConfig):
     """Passes over the frames of an iteration."""
 
     minibatch_size: int | None = 64
-    """Frames per gradient step. The last minibatch of a pass takes the remainder."""
+    """Frames per gradient step, or with --algo.batch-size per piece of one. The last gradient step
+    of a pass takes the remainder."""
 
     num_minibatches: int | None = None
     """Gradient steps per pass, in place of --algo.minibatch-size: give exactly one of the two and
@@ -122,8 +123,8 @@ class PPOConfig(LearnerConfig):
     count as frames without surprise."""
 
     normalize_advantages: bool = True
-    """Scale the advantages of each minibatch to mean 0 and sample deviation 1. A minibatch of one
-    frame is left unscaled; equal advantages become 0."""
+    """Scale the advantages of each gradient step to mean 0 and sample deviation 1, over the frames
+    that the actor learns from. One frame alone is left unscaled; equal advantages become 0."""
 
     scale_rewards: bool = False
     """Divide rewards by the running deviation of the discounted return. The statistics move at the

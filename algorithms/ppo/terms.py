@@ -54,9 +54,7 @@ class Shares(NamedTuple):
     """Of those with more than one legal action."""
 
 
-def pieces(
-    batch: TrainingBatch, rows: Tensor, size: int, config: PPOConfig, *, spares_actor: bool
-) -> Iterator[Piece]:
+def pieces(batch: TrainingBatch, rows: Tensor, size: int, config: PPOConfig) -> Iterator[Piece]:
     """Cut a gradient step's frames into pieces.
 
     Args:
@@ -64,13 +62,12 @@ def pieces(
         rows: Those of the gradient step, int64. Shape ``(b,)``.
         size: Most frames of a piece.
         config: Settings.
-        spares_actor: Whether the actor does not learn from frames without a choice.
 
     Yields:
         Pieces, each frame in one of them.
     """
     is_choice = None if batch.is_choice is None else batch.is_choice[rows]
-    is_actors = is_choice if spares_actor else None
+    is_actors = is_choice if config.forced_rows == "critic_only" else None
     advantages = batch.advantages[rows]
     if config.normalize_advantages:
         advantages = _scaled(advantages, is_actors)
@@ -84,12 +81,14 @@ def pieces(
             shares=Shares(
                 frames=frames,
                 actor=frames if is_actors is None else _share(is_actors, part),
-                choices=frames if is_choice is None else _share(is_choice, part),
+                choices=_share(is_choice, part) if config.has_noop_bonus else 0.0,
             ),
         )
 
 
-def _share(is_one: Tensor, part: slice) -> float:
+def _share(is_one: Tensor | None, part: slice) -> float:
+    if is_one is None:
+        return 0.0
     return int(is_one[part].sum()) / max(1, int(is_one.sum()))
 
 
@@ -181,8 +180,7 @@ class LossTerms:
         distribution = policy.distribution(frames.observations, frames.masks)
         noop = None
         if self._config.has_noop_bonus and isinstance(distribution, Categorical):
-            noop = distribution.noop_entropy()
-            noop = noop if frames.is_choice is None else noop[frames.is_choice]
+            noop = distribution.noop_entropy()[frames.is_choice]
         return _Judgement(
             log_ratio=distribution.log_prob(frames.actions) - frames.log_probs,
             entropy=distribution.entropy(),

@@ -118,10 +118,9 @@ class Updater:
         config = self._config
         needs_ratios = log.ratio_error is None
         size = len(rows) if config.batch_size is None else config.minibatch_size or len(rows)
-        spares_actor = config.forced_rows == "critic_only"
         numbers: dict[str, Tensor] = {}
         log_ratios = []
-        for piece in pieces(batch, rows, size, config, spares_actor=spares_actor):
+        for piece in pieces(batch, rows, size, config):
             terms = self._terms.of(piece, plan, needs_ratios=needs_ratios)
             terms.loss.backward()  # type: ignore[no-untyped-call]
             for key, number in terms.numbers.items():

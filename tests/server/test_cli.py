@@ -85,7 +85,7 @@ def test_no_words_says_what_is_expected(refused):
         (
             ["mlp-policy", "default", "ppo"],
             "VARIANT",
-            "variants of ppo: default, classic, mujoco",
+            "variants of ppo: default, classic, mujoco, arena",
         ),
     ],
 )
@@ -105,14 +105,14 @@ def test_unknown_variants_are_named_with_those_of_their_own_uid(refused):
         "variant 'defualt' of mlp-policy is unknown (did you mean default?); "
         "mlp-policy has: default, mujoco",
         "variant 'clasic' of ppo is unknown (did you mean classic?); "
-        "ppo has: default, classic, mujoco",
+        "ppo has: default, classic, mujoco, arena",
     ]
 
 
 def test_a_wrong_pair_is_refused_with_the_pairs_that_fit(refused):
     assert refused("dummy-policy", "default", "ppo", "default") == [
         "dummy-policy and ppo do not fit together; algorithms for dummy-policy: dummy; "
-        "policies for ppo: mlp-policy"
+        "policies for ppo: mlp-policy, arena-policy"
     ]
 
 
@@ -351,7 +351,7 @@ def test_help_without_words_names_everything_they_can_be(capsys):
     text = capsys.readouterr().out
     for part in (
         "usage: royale-server POLICY VARIANT ALGO VARIANT",
-        "variants: default, classic, mujoco",
+        "variants: default, classic, mujoco, arena",
         "mlp-policy + ppo",
         "dummy-policy + dummy",
         "royale-server dummy-policy default dummy default",
