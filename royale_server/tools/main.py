@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from royale_client.wire.errors import RoyaleError
-from royale_server.tools import bench_command, checkpoints_command, verify_command
+from royale_server.tools import bench_command, checkpoints_command, eval_command, verify_command
 from royale_server.tools.answers import ToolCode, ToolError
 from royale_server.version import product_version
 
@@ -65,6 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
     checkpoints_command.add_parser(subparsers)
     verify_command.add_parser(subparsers)
     bench_command.add_parser(subparsers)
+    eval_command.add_parser(subparsers)
     return parser
 
 

@@ -1,0 +1,117 @@
+"""Players of battles: scripted bots, and policies from checkpoints. Imports torch only for these."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from royale_client.envs.arena.bots import Bot, bot_keys
+from royale_client.envs.arena.rules import SEATS
+from royale_client.envs.arena.state import Battles
+
+if TYPE_CHECKING:
+    from algorithms.base import Policy
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the seats of some battles see; k rows."""
+
+    battles: Battles
+    """All battles."""
+    rows: npt.NDArray[np.int64]
+    """Which battles these are, ``(k,)``."""
+    seat: int
+    """Which seat is asked."""
+    planes: Array
+    vector: Array
+    masks: npt.NDArray[np.bool_]
+    """``(k, …)``; see `royale_client.envs.arena.tensors`."""
+
+
+class Player(ABC):
+    """Chooses actions for one seat of many battles."""
+
+    needs_view = True
+    """Whether the tensors of a view are looked at."""
+
+    @abstractmethod
+    def act(self, view: View) -> npt.NDArray[np.int64]:
+        """Return the action of each row, ``(k,)``."""
+
+
+class BotPlayer(Player):
+    """A scripted player."""
+
+    needs_view = False
+
+    def __init__(self, bot: Bot) -> None:
+        self._bot = bot
+
+    def act(self, view: View) -> npt.NDArray[np.int64]:
+        """See `Player.act`."""
+        seats = np.zeros((len(view.battles.tick), SEATS), np.bool_)
+        seats[view.rows, view.seat] = True
+        actions = self._bot.act(view.battles, seats, bot_keys(view.battles))
+        chosen: npt.NDArray[np.int64] = actions[view.rows, view.seat].astype(np.int64)
+        return chosen
+
+
+class PolicyPlayer(Player):
+    """A policy.
+
+    Args:
+        policy: Acts.
+        greedy: Take the most likely action in place of a drawn one.
+    """
+
+    def __init__(self, policy: Policy, *, greedy: bool) -> None:
+        self._policy = policy
+        self._greedy = greedy
+
+    def act(self, view: View) -> npt.NDArray[np.int64]:
+        """See `Player.act`."""
+        from algorithms.noise import Noise
+
+        battles, rows = view.battles, view.rows
+        noise = Noise(
+            bot_keys(battles)[rows, view.seat],
+            battles.ordinal[rows].astype(np.uint64),
+            battles.tick[rows].astype(np.uint64),
+        )
+        inference = self._policy.act(
+            (view.planes, view.vector), view.masks, noise, deterministic=self._greedy
+        )
+        actions: npt.NDArray[np.int64] = inference.actions[0]
+        return actions
+
+
+def load_policy(run: Path, checkpoint: Path) -> Policy:
+    """Build the policy of a run with the weights of one of its checkpoints, on the processor.
+
+    Args:
+        run: Its directory; its settings say which policy it is.
+        checkpoint: Directory of the checkpoint.
+
+    Raises:
+        RoyaleError: If the settings cannot be read, the checkpoint is damaged or does not fit.
+    """
+    from algorithms.config import RESTORE_MODEL
+    from checkpoints import load
+    from royale_server.evaluation.saved_settings import read_settings
+    from royale_server.saved_run import learner_state, spaces_of
+
+    settings = read_settings(run)
+    contents = load(checkpoint)
+    policy = settings.policy_class(settings.policy, spaces_of(contents), device="cpu")
+    learner = settings.algo_class(settings.algo, policy, seed=0)
+    learner.load_state(learner_state(contents), RESTORE_MODEL)
+    loaded: Policy = learner.policy
+    return loaded

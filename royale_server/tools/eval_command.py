@@ -1,0 +1,157 @@
+"""``royale eval PLAYER --against PLAYER``: paired battles, both seats, a win rate with its interval.
+
+Reads checkpoints, changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from royale_server.evaluation.round import EvaluationRound, Verdict
+from royale_server.tools.answers import ToolCode, ToolError
+from royale_server.tools.run_argument import find_run
+
+BATTLES = 1000
+_AGAINST = ("random", "heuristic")
+_SAY_EVERY_S = 2.0
+
+_DESCRIPTION = """\
+Let two players of the arena play against each other: every deal twice, with the seats exchanged. A
+player is a scripted bot by its name, a run (its newest whole checkpoint), or a run and a step,
+RUN@STEP. The same seed gives the same battles.
+"""
+_EXAMPLES = """\
+examples:
+  royale eval latest                                 the run that was started last, against two bots
+  royale eval first --against heuristic --battles 4000
+  royale eval first --against first@200704           against its own past
+  royale eval heuristic --against random
+
+exit codes: 0 done; 1 a checkpoint could not be read; 2 no such player, or a wrong flag; 130 Ctrl-C
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser(
+        "eval",
+        help="let policies and scripted bots play against each other",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("player", metavar="PLAYER", help="a bot, a run, or RUN@STEP")
+    parser.add_argument(
+        "--against",
+        action="append",
+        metavar="PLAYER",
+        help=f"whom to play; can be given several times ({', '.join(_AGAINST)})",
+    )
+    parser.add_argument(
+        "--battles", type=int, default=BATTLES, metavar="N", help=f"an even number ({BATTLES})"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="what all deals follow from (0)")
+    parser.add_argument(
+        "--greedy", action="store_true", help="policies take their most likely action"
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (runs)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> ToolCode:
+    """Carry the subcommand out."""
+    if arguments.battles < 2 or arguments.battles % 2 or not 0 <= arguments.seed < 2**63:
+        raise ToolError(
+            ToolCode.USAGE,
+            f"--battles {arguments.battles} --seed {arguments.seed}: expected an even number of "
+            "at least 2, and 0 or more",
+        )
+    try:
+        from royale_server.evaluation.battles import play
+    except ImportError as error:
+        raise ToolError(
+            ToolCode.FAILED, f"battles need numba: pip install 'royale-rl[arena]' ({error})"
+        ) from error
+    first = _player(arguments.player, arguments)
+    rows = []
+    for name in arguments.against or _AGAINST:
+        evaluation = EvaluationRound(arguments.battles // 2, arguments.seed)
+        play(evaluation, first, _player(name, arguments), progress=_Progress(name, arguments.battles))
+        rows.append((name, evaluation.verdict()))
+        if not arguments.json:
+            sys.stdout.write(_line(arguments.player, name, rows[-1][1]))
+            sys.stdout.flush()
+    if arguments.json:
+        sys.stdout.write(json.dumps([_as_data(arguments, *row) for row in rows], indent=2) + "\n")
+    return ToolCode.OK
+
+
+def _player(name: str, arguments: argparse.Namespace):  # noqa: ANN202
+    from royale_client.envs.arena.bots import BOTS, make_bot
+    from royale_server.evaluation.players import BotPlayer, PolicyPlayer, load_policy
+
+    if name in BOTS:
+        return BotPlayer(make_bot(name))
+    run_name, _, step = name.partition("@")
+    try:
+        run_folder = find_run(run_name, arguments.runs)
+    except ToolError as error:
+        raise ToolError(
+            ToolCode.USAGE, f"{name!r} is no bot ({', '.join(BOTS)}), and {error}"
+        ) from error
+    policy = load_policy(run_folder, _checkpoint(run_folder, step))
+    return PolicyPlayer(policy, greedy=arguments.greedy)
+
+
+def _checkpoint(run_folder: Path, step: str) -> Path:
+    from checkpoints import list_checkpoints, newest
+
+    if not step:
+        return newest(run_folder)[0]
+    found = {str(entry.step): entry.path for entry in list_checkpoints(run_folder)}
+    if step not in found:
+        raise ToolError(
+            ToolCode.USAGE, f"{run_folder} has no checkpoint {step}; it has:", sorted(found, key=int)
+        )
+    return found[step]
+
+
+class _Progress:
+    """Says now and then how far a round is."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name, self._total = name, total
+        self._said_at = time.monotonic()
+
+    def __call__(self, known: int) -> None:
+        if time.monotonic() - self._said_at >= _SAY_EVERY_S:
+            self._said_at = time.monotonic()
+            sys.stderr.write(f"against {self._name}: {known:,} of {self._total:,} battles\n")
+
+
+def _line(player: str, other: str, verdict: Verdict) -> str:
+    v = verdict
+    return (
+        f"{player} against {other}: won {v.win_rate:.1%} ({v.low:.1%} to {v.high:.1%}) of "
+        f"{v.battles:,} battles, drawn {v.draws / v.battles:.1%}, lost {v.losses / v.battles:.1%}; "
+        f"score {v.score:.3f} ({v.score_low:.3f} to {v.score_high:.3f})\n"
+    )
+
+
+def _as_data(arguments: argparse.Namespace, name: str, verdict: Verdict) -> dict[str, object]:
+    return {
+        "player": arguments.player,
+        "against": name,
+        "seed": arguments.seed,
+        "greedy": arguments.greedy,
+        "win_rate": verdict.win_rate,
+        **asdict(verdict),
+    }
