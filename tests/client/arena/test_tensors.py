@@ -1,4 +1,4 @@
-"""What a seat sees: every plane and column by hand, nothing hidden, and the same from both seats."""
+"""What a seat sees: planes and columns by hand, nothing hidden, the same from both seats."""
 
 import numpy as np
 import pytest
@@ -30,10 +30,9 @@ def play(battles, decisions, bot="random"):
         step(battles, make_bot(bot).act(battles, everyone, keys))
 
 
-def put(battles, seat, slot, card, x, y, hp):
+def put(battles, seat, slot, card, *, at, hp):
     battles.unit_card[0, seat, slot] = CARD_IDS[card]
-    battles.unit_x[0, seat, slot] = x
-    battles.unit_y[0, seat, slot] = y
+    battles.unit_x[0, seat, slot], battles.unit_y[0, seat, slot] = at
     battles.unit_hp[0, seat, slot] = hp
 
 
@@ -61,9 +60,12 @@ def test_towers_fill_their_blocks_in_the_frame_of_who_looks(deal):
     planes = seen(battles)[0][0, 0]
     own, enemy = planes[PLANE["own towers"]], planes[PLANE["enemy towers"]]
     assert own.sum() == 12 + 4 + 4
-    assert own[0:3, 4:8].all() and own[3:5, 2:4].all() and own[3:5, 8:10].all()
+    assert own[0:3, 4:8].all()
+    assert own[3:5, 2:4].all()
+    assert own[3:5, 8:10].all()
     assert enemy.sum() == 12 + 4
-    assert enemy[17:20, 4:8].all() and enemy[15:17, 8:10].all()
+    assert enemy[17:20, 4:8].all()
+    assert enemy[15:17, 8:10].all()
     assert planes[PLANE["own hp"], 0, 4] == 200  # 4000 / 20
     assert planes[PLANE["enemy hp"], 19, 4] == 200  # 3990 / 20, rounded up
     assert planes[PLANE["enemy hp"], 16, 2] == 0
@@ -73,10 +75,10 @@ def test_towers_fill_their_blocks_in_the_frame_of_who_looks(deal):
 
 def test_units_stand_on_their_tile_and_mirrored_for_the_enemy(deal):
     battles = deal(1)
-    put(battles, 0, 3, "Guard", 2500, 6999, hp=41)
-    put(battles, 0, 5, "Imps", 2000, 6000, hp=20)
-    put(battles, 1, 0, "Drake", 0, 12000, hp=950)
-    put(battles, 1, 1, "Turret", 12000, 20000, hp=1)  # on the far edge: the last tile
+    put(battles, 0, 3, "Guard", at=(2500, 6999), hp=41)
+    put(battles, 0, 5, "Imps", at=(2000, 6000), hp=20)
+    put(battles, 1, 0, "Drake", at=(0, 12000), hp=950)
+    put(battles, 1, 1, "Turret", at=(12000, 20000), hp=1)  # on the far edge: the last tile
     planes = seen(battles)[0][0]
     mine, theirs = planes
     assert mine[PLANE["own ground"], 6, 2] == 2
@@ -87,20 +89,21 @@ def test_units_stand_on_their_tile_and_mirrored_for_the_enemy(deal):
     assert mine[PLANE["enemy buildings"], 0, 0] == 1
     assert theirs[PLANE["own air"], 12, 0] == 1
     assert theirs[PLANE["enemy ground"], 13, 9] == 2
-    assert mine[PLANE["own ground"]].sum() == 2 and mine[PLANE["enemy ground"]].sum() == 0
+    assert mine[PLANE["own ground"]].sum() == 2
+    assert mine[PLANE["enemy ground"]].sum() == 0
 
 
 def test_hit_points_on_a_tile_stop_at_255(deal):
     battles = deal(1)
     for slot in range(2):
-        put(battles, 0, slot, "Colossus", 6500, 8500, hp=3400)  # 170 levels each
+        put(battles, 0, slot, "Colossus", at=(6500, 8500), hp=3400)  # 170 levels each
     assert seen(battles)[0][0, 0, PLANE["own hp"], 8, 6] == 255
 
 
 def test_deploying_and_stunned_are_shown(deal):
     battles = deal(1)
-    put(battles, 1, 2, "Guard", 500, 500, hp=100)
-    put(battles, 1, 4, "Guard", 600, 600, hp=100)
+    put(battles, 1, 2, "Guard", at=(500, 500), hp=100)
+    put(battles, 1, 4, "Guard", at=(600, 600), hp=100)
     battles.unit_deploy[0, 1, 2] = 4
     battles.unit_deploy[0, 1, 4] = 9
     battles.unit_stunned[0, 1, 4] = 1  # was, and is no longer
@@ -110,7 +113,8 @@ def test_deploying_and_stunned_are_shown(deal):
     assert planes[PLANE["enemy deploying"]].sum() == 9
     assert planes[PLANE["enemy stunned"], 19, 11] == 1
     assert planes[PLANE["enemy stunned"]].sum() == 1
-    assert planes[PLANE["own stunned"]].sum() == 4 and planes[PLANE["own stunned"], 3, 2] == 1
+    assert planes[PLANE["own stunned"]].sum() == 4
+    assert planes[PLANE["own stunned"], 3, 2] == 1
 
 
 def test_a_spell_covers_the_tiles_whose_middle_it_will_hit(deal):
@@ -170,7 +174,8 @@ def test_numbers_stay_within_their_range_in_real_play(deal):
     for _ in range(20):
         play(battles, 20)
         planes, vector, _ = seen(battles)
-        assert vector.min() >= 0 and vector.max() <= 1
+        assert vector.min() >= 0
+        assert vector.max() <= 1
         assert planes[:, :, [PLANE["own card"], PLANE["enemy card"]]].max() <= 17
         assert planes[:, :, [PLANE["own stunned"], PLANE["enemy stunned"]]].max() <= 1
     assert (battles.outcome != rules.RUNNING).all()
