@@ -51,7 +51,7 @@ class Card:
     body: int = 0
     """From the middle to the wall, in units; 0 for everything that walks."""
     radius: int = 0
-    """Of a spell, in units."""
+    """Of a spell, in units; it reaches whatever has its middle within."""
     delay: int = 0
     """Ticks until a spell lands."""
     stun: int = 0

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from royale_client.envs.arena import layout, rules, scratch
-from royale_client.envs.arena.cards import BODY, DAMAGE, RADIUS, SPAWNS, STUN
+from royale_client.envs.arena.cards import DAMAGE, RADIUS, SPAWNS, STUN
 from royale_client.envs.arena.compiled import compiled
 from royale_client.envs.arena.plays import put_unit
 from royale_client.envs.arena.targets import SEEN_TOWER_X, SEEN_TOWER_Y
@@ -15,7 +15,6 @@ from royale_client.envs.arena.targets import SEEN_TOWER_X, SEEN_TOWER_Y
 @compiled
 def spells_land(
     own: NDArray[np.int32],
-    foe: NDArray[np.int32],
     mine: NDArray[np.int32],
     theirs: NDArray[np.int32],
 ) -> None:
@@ -28,7 +27,7 @@ def spells_land(
         own[layout.SPELL_DELAY + p] -= 1
         if own[layout.SPELL_DELAY + p] == 0:
             x, y = own[layout.SPELL_X + p], own[layout.SPELL_Y + p]
-            _hit_around(own[layout.SPELL_CARD + p], x, y, foe, theirs)
+            _hit_around(own[layout.SPELL_CARD + p], x, y, theirs)
             own[layout.SPELL_CARD + p] = -1
             own[layout.SPELL_X + p] = 0
             own[layout.SPELL_Y + p] = 0
@@ -36,21 +35,18 @@ def spells_land(
 
 
 @compiled
-def _hit_around(
-    card: int, x: int, y: int, foe: NDArray[np.int32], theirs: NDArray[np.int32]
-) -> None:
-    """Queue what a spell does to everything of the enemy whose wall it reaches."""
+def _hit_around(card: int, x: int, y: int, theirs: NDArray[np.int32]) -> None:
+    """Queue what a spell does to everything of the enemy whose middle it reaches."""
+    radius_squared = RADIUS[card] * RADIUS[card]
     for k in range(theirs[scratch.COUNT]):
         u = theirs[scratch.SLOTS + k]
-        radius = RADIUS[card] + BODY[foe[layout.UNIT_CARD + u]]
         dx, dy = theirs[scratch.SEEN_X + u] - x, theirs[scratch.SEEN_Y + u] - y
-        if dx * dx + dy * dy <= radius * radius:
+        if dx * dx + dy * dy <= radius_squared:
             theirs[scratch.UNIT_DAMAGE + u] += DAMAGE[card]
             theirs[scratch.UNIT_STUN + u] = max(theirs[scratch.UNIT_STUN + u], STUN[card])
     for t in range(rules.TOWERS):
-        radius = RADIUS[card] + rules.TOWER_BODY[t]
         dx, dy = SEEN_TOWER_X[t] - x, SEEN_TOWER_Y[t] - y
-        if dx * dx + dy * dy <= radius * radius:
+        if dx * dx + dy * dy <= radius_squared:
             theirs[scratch.TOWER_DAMAGE + t] += DAMAGE[card] * rules.SPELL_TOWER_PERCENT // 100
             theirs[scratch.TOWER_STUN + t] = max(theirs[scratch.TOWER_STUN + t], STUN[card])
 

@@ -37,12 +37,16 @@ from royale_client.envs.arena.tallies import (
     ILLEGAL,
     LEGAL_ACTIONS,
     NEARLY_FULL,
+    NO_OPS,
     STEPS,
     Tallies,
 )
 from royale_client.wire.episodes import EpisodeMetric, MetricValue
 
 _Array: TypeAlias = NDArray[Any]
+
+CHEAPEST = min(card.cost for card in CARDS)
+"""With less elixir nothing can be played, so no rate of play is declared there."""
 
 
 class Ended(NamedTuple):
@@ -140,6 +144,10 @@ _BATTLE: tuple[_Source, ...] = (
         _DECISIONS,
         lambda e: (e.number(ELIXIR_SUM) / ELIXIR_UNIT, e.number(STEPS)),
     ),
+    _Source(
+        EpisodeMetric("elixir_at_decision", "decision", "decisions by whole elixir, 0–10", "count"),
+        lambda e: (e.tallies.decisions_at,),
+    ),
     _ratio(
         "frac_elixir_above_99", "1", _DECISIONS, lambda e: (e.number(NEARLY_FULL), e.number(STEPS))
     ),
@@ -163,7 +171,7 @@ def _play_rates_by_elixir() -> tuple[_Source, ...]:
             lambda e: (e.tallies.plays_at[..., level], e.tallies.choices_at[..., level]),
         )
 
-    return tuple(source(level) for level in range(ELIXIR_LEVELS))
+    return tuple(source(level) for level in range(CHEAPEST, ELIXIR_LEVELS))
 
 
 def _reward_terms() -> tuple[_Source, ...]:
@@ -212,7 +220,7 @@ _POLICY: tuple[_Source, ...] = (
         "noop_rate",
         "1",
         _DECISIONS,
-        lambda e: (e.number(FORCED_STEPS) + e.number(CHOICE_NO_OPS), e.number(STEPS)),
+        lambda e: (e.number(NO_OPS), e.number(STEPS)),
     ),
     _ratio(
         "noop_rate_choice",

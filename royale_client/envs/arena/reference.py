@@ -458,14 +458,14 @@ def spells_land(seat: Seat, enemy: View) -> None:
 
 
 def explode(card: Card, centre: Point, enemy: View) -> None:
-    """Hurt and stun everything of the enemy whose wall a spell reaches."""
+    """Hurt and stun everything of the enemy whose middle a spell reaches."""
     harm = enemy.harm
-    for slot, other, place in enemy.units:
-        if within(centre, place, card.radius + other.body):
+    for slot, _, place in enemy.units:
+        if within(centre, place, card.radius):
             increase(harm.units, slot, card.damage)
             harm.unit_stuns[slot] = max(harm.unit_stuns.get(slot, 0), card.stun)
     for t, tower in enumerate(enemy.seat.towers):
-        if within(centre, across(tower.at), card.radius + rules.TOWER_BODY[t]):
+        if within(centre, across(tower.at), card.radius):
             increase(harm.towers, t, card.damage * rules.SPELL_TOWER_PERCENT // 100)
             harm.tower_stuns[t] = max(harm.tower_stuns.get(t, 0), card.stun)
 

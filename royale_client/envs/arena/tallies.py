@@ -39,18 +39,19 @@ ELIXIR_LEVELS = ELIXIR_CAP // ELIXIR_UNIT + 1
     LEGAL_ACTIONS,
     CHOICE_STEPS,
     CHOICE_NO_OPS,
+    NO_OPS,
     FORCED_STEPS,
     ILLEGAL,
     ELIXIR_SUM,
     NEARLY_FULL,
-) = range(8)
+) = range(9)
 """Counters of a seat, by position in `Tallies.counts`:
 
 decisions; legal actions summed over them; decisions with another legal action than the no-op;
-no-ops among those; decisions with the no-op alone; actions that were not legal; elixir in 28ths
-summed over decisions; decisions with at least 99 % of full elixir.
+no-ops among those; no-ops in all; decisions with only the no-op legal; actions that were not
+legal; elixir in 28ths summed over decisions; decisions with at least 99 % of full elixir.
 """
-NUM_COUNTS = 8
+NUM_COUNTS = 9
 NEARLY_FULL_PERCENT = 99
 
 
@@ -58,7 +59,9 @@ class Tallies(NamedTuple):
     """Counters since the episode of each battle began; S = 2 seats, C = 16 cards."""
 
     counts: _I8
-    """``(N, S, 8)``; see `STEPS` and its neighbours."""
+    """``(N, S, 9)``; see `STEPS` and its neighbours."""
+    decisions_at: _I8
+    """``(N, S, 11)``; decisions, by whole elixir."""
     choices_at: _I8
     """``(N, S, 11)``; decisions with a choice, by whole elixir."""
     plays_at: _I8
@@ -79,8 +82,8 @@ class Tallies(NamedTuple):
 
 def empty_tallies(n: int) -> Tallies:
     """Return counters of ``n`` battles, all zero."""
-    counts = (NUM_COUNTS, ELIXIR_LEVELS, ELIXIR_LEVELS, NUM_CARDS, NUM_CARDS, NUM_CARDS, TILES)
-    whole = [np.zeros((n, 2, size), np.int64) for size in counts]
+    sizes = [NUM_COUNTS, *3 * [ELIXIR_LEVELS], *3 * [NUM_CARDS], TILES]
+    whole = [np.zeros((n, 2, size), np.int64) for size in sizes]
     return Tallies._make([*whole, np.zeros((n, 2, NUM_TERMS)), np.zeros((n, 2, NUM_TERMS))])
 
 
@@ -139,6 +142,7 @@ def _before(tallies: Tallies, raw: Words, actions: NDArray[np.int32], placed: _I
             counts[STEPS] += 1
             counts[LEGAL_ACTIONS] += 1 + others
             counts[ELIXIR_SUM] += elixir
+            tallies.decisions_at[i, seat, level] += 1
             if elixir * 100 >= NEARLY_FULL_PERCENT * ELIXIR_CAP:
                 counts[NEARLY_FULL] += 1
             if others == 0:
@@ -147,6 +151,7 @@ def _before(tallies: Tallies, raw: Words, actions: NDArray[np.int32], placed: _I
                 counts[CHOICE_STEPS] += 1
                 tallies.choices_at[i, seat, level] += 1
             if action == NO_OP:
+                counts[NO_OPS] += 1
                 counts[CHOICE_NO_OPS] += others > 0
             elif _is_legal(own, enemy, action):
                 tile = (action - 1) % TILES
