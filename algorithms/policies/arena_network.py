@@ -173,16 +173,16 @@ class ArenaActor(nn.Module):
 
     def _by_feature(self, features: Tensor, summary: Tensor) -> Tensor:
         """Score tiles by the trunk. A tile of the trunk has several of the arena's in it."""
-        height, width = features.shape[2:]
-        asks = self.asks_features(summary).view(len(summary), -1, self._channels)
-        scores = asks @ features.permute(0, 2, 3, 1).flatten(1, 2).mT / math.sqrt(self._channels)
+        rows, height, width = len(features), *features.shape[2:]
         inside = (self._stride, self._stride)
-        grid = scores.view(-1, NUM_SLOTS, *inside, height, width)
-        in_order: Tensor = grid.permute(0, 1, 4, 2, 5, 3).reshape(-1, NUM_SLOTS, NUM_TILES)
+        asks = self.asks_features(summary).view(rows, NUM_SLOTS * math.prod(inside), self._channels)
+        scores = asks @ features.permute(0, 2, 3, 1).flatten(1, 2).mT / math.sqrt(self._channels)
+        grid = scores.view(rows, NUM_SLOTS, *inside, height, width).permute(0, 1, 4, 2, 5, 3)
+        in_order: Tensor = grid.reshape(rows, NUM_SLOTS, NUM_TILES)
         return in_order
 
     def _by_place(self, summary: Tensor) -> Tensor:
-        asks = self.asks_places(summary).view(-1, NUM_SLOTS, self._keys)
+        asks = self.asks_places(summary).view(len(summary), NUM_SLOTS, self._keys)
         scores: Tensor = asks @ self.places / math.sqrt(self._keys)
         return scores
 

@@ -92,12 +92,11 @@ class Planner:
             critic_learning_rate=lr_scale * self._critic_learning_rate.value(frames),
             ent_coef=self._ent_coef.value(frames),
             noop_ent_coef=self._noop_ent_coef.value(frames),
-            gamma=self.gamma(frames),
+            gamma=self._gamma(frames),
             is_actor_frozen=is_frozen,
         )
 
-    def gamma(self, frames: int) -> float:
-        """Return the discount after ``frames`` stored frames."""
+    def _gamma(self, frames: int) -> float:
         if self._shortfall is None:
             return self._config.gamma
         return 1.0 - self._shortfall.value(frames)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from algorithms.advantages import scale_advantages
 from algorithms.base import TrainablePolicy
-from algorithms.distributions import Categorical
+from algorithms.distributions import Categorical, Distribution
+from algorithms.errors import UpdateError
 from algorithms.ppo.batch import TrainingBatch
 from algorithms.ppo.config import PPOConfig
 from algorithms.ppo.losses import kl_divergence, policy_loss, value_loss
@@ -179,8 +180,8 @@ class LossTerms:
         frames = piece.frames if rows is None else piece.frames.take(rows)
         distribution = policy.distribution(frames.observations, frames.masks)
         noop = None
-        if self._config.has_noop_bonus and isinstance(distribution, Categorical):
-            noop = distribution.noop_entropy()[frames.is_choice]
+        if self._config.has_noop_bonus:
+            noop = _noop_entropy(distribution, policy)[frames.is_choice]
         return _Judgement(
             log_ratio=distribution.log_prob(frames.actions) - frames.log_probs,
             entropy=distribution.entropy(),
@@ -216,6 +217,15 @@ class LossTerms:
             numbers["ppo/noop_entropy"] = noop.detach()
             loss = loss - plan.noop_ent_coef * noop
         return loss, numbers
+
+
+def _noop_entropy(distribution: Distribution, policy: SplitPolicy) -> Tensor:
+    if not isinstance(distribution, Categorical):
+        raise UpdateError(
+            f"--algo.noop-ent-coef: policy {policy.uid} chooses by {type(distribution).__name__}, "
+            "expected a Categorical; use 0"
+        )
+    return distribution.noop_entropy()
 
 
 def _all_ratios(piece: Piece, of_actor: Tensor) -> Tensor:

@@ -126,6 +126,13 @@ def test_row_is_answered_alike_in_any_batch():
             assert column == pytest.approx(whole.complete()[name][row], abs=1e-5)
 
 
+def test_no_row_is_answered_by_no_row():
+    policy = make_arena_policy()
+    inference = policy.act(observe(0), make_masks(0), make_noise(0))
+    assert inference.actions[0].shape == (0,)
+    assert inference.complete()["value"].shape == policy.values(observe(0)).shape == (0,)
+
+
 def test_read_only_arrays_are_taken_and_left_alone():
     policy = make_arena_policy()
     observations, masks = observe(5), make_masks(5)

@@ -1,12 +1,20 @@
 """Settings of algorithms and policies: checked at once, readable without torch."""
 
+import dataclasses
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from algorithms.dummy.config import DummyConfig
-from algorithms.policies.config import DUMMY_VARIANTS, MLP_VARIANTS, MLPPolicyConfig
+from algorithms.policies.config import (
+    DUMMY_VARIANTS,
+    MLP_VARIANTS,
+    ArenaPolicyConfig,
+    MLPPolicyConfig,
+)
 from algorithms.ppo.config import VARIANTS, PPOConfig
 from royale_client.wire.errors import ConfigError
 
@@ -65,3 +73,29 @@ def test_settings_are_read_without_torch():
     modules = "algorithms.ppo.config, algorithms.dummy.config, algorithms.policies.config"
     code = f"import sys, {modules}, algorithms.errors; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+PACKAGE = Path(__file__).parents[2] / "algorithms"
+READ_BY_THE_SERVER = {"policy_checkpoint_path", "restore"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "places"),
+    [
+        (PPOConfig, ("ppo/*.py", "base.py", "config.py")),
+        (MLPPolicyConfig, ("policies/mlp.py", "policies/heads.py")),
+        (ArenaPolicyConfig, ("policies/arena*.py",)),
+    ],
+)
+def test_every_setting_is_read_by_more_than_its_checks(settings, places):
+    # Checks stand in functions named problems or setting_problems.py: what is read only there is
+    # accepted and ignored.
+    files = [path for place in places for path in PACKAGE.glob(place)]
+    code = "\n".join(
+        path.read_text("utf-8").partition("def problems(self)")[0]
+        for path in files
+        if path.name != "setting_problems.py"
+    )
+    names = {field.name for field in dataclasses.fields(settings)} - READ_BY_THE_SERVER
+    unread = {name for name in names if not re.search(rf"(config|self)\.{name}\b", code)}
+    assert unread == set()

@@ -310,14 +310,17 @@ def test_settings_that_need_two_halves_are_refused_for_a_policy_in_one_piece():
 # --- the variant ------------------------------------------------------------------------------
 
 
-def collect_arena(policy, iteration=0):
-    storage, cells = collect(policy, num_slots=2, num_steps=4, iteration=iteration)
+def collect_arena(policy, iteration=0, num_slots=2):
+    """Frames of the arena's shape; in each eight, two leave nothing to choose."""
+    storage, cells = collect(policy, num_slots=num_slots, num_steps=4, iteration=iteration)
+    rows = len(cells)
     storage.observations[0][:] = np.random.default_rng(iteration).integers(
         0, 3, storage.observations[0].shape
     )
-    masks = make_masks(8, seed=iteration, forced=(1, 6))
+    forced = np.flatnonzero(np.isin(cells % 8, (1, 6)))
+    masks = make_masks(rows, seed=iteration, forced=forced)
     storage.write_masks(cells, masks)
-    inference = policy.act(storage.observations, masks, make_noise(8))
+    inference = policy.act(storage.observations, masks, make_noise(rows, step=iteration))
     storage.write_step_state(cells, inference.complete())
     return storage, cells
 
@@ -337,3 +340,25 @@ def test_arena_variant_trains_the_arena_policy_and_reports_what_is_declared():
         assert stages == pytest.approx(row["ppo/entropy"], rel=1e-4)
         assert row["ppo/entropy_gate"] == pytest.approx(row["ppo/noop_entropy"], rel=1e-4)
     assert all(spec.population for key, spec in declared.items() if "entropy" in key)
+
+
+def test_arena_policy_learns_with_what_to_act():
+    # Acting with slot 1 pays 1, with another one costs 1, waiting is worth nothing. Half of the
+    # free frames have been playing at random; in the end most of the playing is done with slot 1.
+    policy = make_arena_policy(act_probability=0.5)
+    config = replace(
+        VARIANTS["arena"], minibatch_size=64, batch_size=64, learning_rate=3e-2, gamma=0.0
+    )
+    learner = PPO(config, policy, seed=0)
+
+    def play(iteration):
+        storage, cells = collect_arena(policy, iteration, num_slots=32)
+        actions = storage.step_state["action"]
+        slots = (actions - 1) // 240
+        storage.rewards[:] = np.where(actions == 0, 0.0, np.where(slots == 1, 1.0, -1.0))
+        return storage, cells, (slots[actions > 0] == 1).mean()
+
+    for iteration in range(12):
+        storage, cells, share = play(iteration)
+        learn(learner, storage, cells)
+    assert share > 0.9
