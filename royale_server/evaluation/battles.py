@@ -1,7 +1,7 @@
 """Plays the battles of an evaluation round, a block of them at a time.
 
-The two halves of a block have the same deals; the first player sits in seat 0 of the one and in seat
-1 of the other, so it plays either hand of every deal.
+The two halves of a block have the same deals; the first player sits in seat 0 of the one and in
+seat 1 of the other, so it plays either hand of every deal.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from royale_client.envs.arena import kernels
+from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.deals import start
 from royale_client.envs.arena.rules import ACTIONS, DRAWN, RUNNING, SEATS
 from royale_client.envs.arena.state import Battles, empty, views_of
-from royale_client.envs.arena.tensors import PLANES_SHAPE, VECTOR_SIZE, observe
+from royale_client.envs.arena.tensors import PLANES_SHAPE, observe
 from royale_server.evaluation.players import Player, View
 from royale_server.evaluation.round import DRAW, LOSS, WIN, EvaluationRound, Results
 
@@ -91,6 +92,7 @@ class _Tensors:
         observe(
             views_of(battles.raw[rows]), self.planes[:count], self.vector[:count], self.mask[:count]
         )
+
     def view(self, battles: Battles, rows: npt.NDArray[np.int64], seat: int) -> View:
         """Return what a seat sees in some of the rows looked at."""
         places = np.searchsorted(self._rows, rows)

@@ -1,4 +1,4 @@
-"""Players of battles: scripted bots, and policies from checkpoints. Imports torch only for these."""
+"""Players of battles: scripted bots, and policies from checkpoints; torch only for the latter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from royale_client.envs.arena.bots import Bot, bot_keys
+from royale_client.envs.arena.bots import BOTS, Bot, bot_keys, make_bot
 from royale_client.envs.arena.rules import SEATS
 from royale_client.envs.arena.state import Battles
 
@@ -91,6 +91,16 @@ class PolicyPlayer(Player):
         )
         actions: npt.NDArray[np.int64] = inference.actions[0]
         return actions
+
+
+def bot_player(name: str) -> Player | None:
+    """Return a new player of one of the scripted bots; None if no bot has that name."""
+    return BotPlayer(make_bot(name)) if name in BOTS else None
+
+
+def bot_names() -> list[str]:
+    """Return the names of all scripted bots."""
+    return list(BOTS)
 
 
 def load_policy(run: Path, checkpoint: Path) -> Policy:

@@ -99,7 +99,11 @@ class EvaluationRound:
         low, high = wilson(wins, results.size)
         pair_scores = (results.mean(axis=1) + 1) / 2
         score = float(pair_scores.mean())
-        margin = Z_95 * float(pair_scores.std(ddof=1)) / math.sqrt(len(results)) if len(results) > 1 else 1.0
+        margin = (
+            Z_95 * float(pair_scores.std(ddof=1)) / math.sqrt(len(results))
+            if len(results) > 1
+            else 1.0
+        )
         return Verdict(
             battles=results.size,
             wins=wins,
@@ -134,4 +138,5 @@ def _correlation(results: Results) -> float | None:
     sides = results.astype(np.float64).T
     if len(results) < 2 or not sides.std(axis=1).all():
         return None
-    return float(np.corrcoef(sides)[0, 1])
+    (_, correlation), _ = np.corrcoef(sides).tolist()
+    return float(correlation)

@@ -1,4 +1,4 @@
-"""``royale eval PLAYER --against PLAYER``: paired battles, both seats, a win rate with its interval.
+"""``royale eval PLAYER --against PLAYER``: paired battles, and a win rate with its interval.
 
 Reads checkpoints, changes nothing.
 """
@@ -11,10 +11,14 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from royale_server.evaluation.round import EvaluationRound, Verdict
 from royale_server.tools.answers import ToolCode, ToolError
 from royale_server.tools.run_argument import find_run
+
+if TYPE_CHECKING:
+    from royale_server.evaluation.players import Player
 
 BATTLES = 1000
 _AGAINST = ("random", "heuristic")
@@ -84,7 +88,8 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     rows = []
     for name in arguments.against or _AGAINST:
         evaluation = EvaluationRound(arguments.battles // 2, arguments.seed)
-        play(evaluation, first, _player(name, arguments), progress=_Progress(name, arguments.battles))
+        progress = _Progress(name, arguments.battles)
+        play(evaluation, first, _player(name, arguments), progress=progress)
         rows.append((name, evaluation.verdict()))
         if not arguments.json:
             sys.stdout.write(_line(arguments.player, name, rows[-1][1]))
@@ -94,19 +99,23 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     return ToolCode.OK
 
 
-def _player(name: str, arguments: argparse.Namespace):  # noqa: ANN202
-    from royale_client.envs.arena.bots import BOTS, make_bot
-    from royale_server.evaluation.players import BotPlayer, PolicyPlayer, load_policy
+def _player(name: str, arguments: argparse.Namespace) -> Player:
+    from royale_server.evaluation.players import (
+        PolicyPlayer,
+        bot_names,
+        bot_player,
+        load_policy,
+    )
 
-    if name in BOTS:
-        return BotPlayer(make_bot(name))
+    bot = bot_player(name)
+    if bot is not None:
+        return bot
     run_name, _, step = name.partition("@")
     try:
         run_folder = find_run(run_name, arguments.runs)
     except ToolError as error:
-        raise ToolError(
-            ToolCode.USAGE, f"{name!r} is no bot ({', '.join(BOTS)}), and {error}"
-        ) from error
+        bots = ", ".join(bot_names())
+        raise ToolError(ToolCode.USAGE, f"{name!r} is no bot ({bots}), and {error}") from error
     policy = load_policy(run_folder, _checkpoint(run_folder, step))
     return PolicyPlayer(policy, greedy=arguments.greedy)
 
@@ -116,10 +125,12 @@ def _checkpoint(run_folder: Path, step: str) -> Path:
 
     if not step:
         return newest(run_folder)[0]
-    found = {str(entry.step): entry.path for entry in list_checkpoints(run_folder)}
+    whole, _ = list_checkpoints(run_folder)
+    found = {str(entry.step): entry.path for entry in whole}
     if step not in found:
+        steps = sorted(found, key=int)
         raise ToolError(
-            ToolCode.USAGE, f"{run_folder} has no checkpoint {step}; it has:", sorted(found, key=int)
+            ToolCode.USAGE, f"{run_folder} has no whole checkpoint {step}; it has:", steps
         )
     return found[step]
 

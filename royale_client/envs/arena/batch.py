@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from royale_client.envs.arena import kernels, tallies, tensors
+from royale_client.envs.arena import kernels, snapshots, tallies, tensors
 from royale_client.envs.arena.cards import NUM_CARDS
+from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.deals import start
 from royale_client.envs.arena.reward_config import RewardConfig
 from royale_client.envs.arena.rewards import Rewards
@@ -87,29 +88,40 @@ class ArenaBatch:
         tensors.observe(self.battles, self.planes, self.vector, self.mask)
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """Return everything that decides what comes next; not to be written to."""
+        """Return everything that decides what comes next."""
+        rows = b"".join(snapshots.snapshot(self.battles, i) for i in range(self.num_battles))
+        battles = np.frombuffer(rows, np.uint8).reshape(self.num_battles, -1)
+        return {"battles": battles, **{n: array.copy() for n, array in self._followers().items()}}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `snapshot` returned; if it raises, nothing has changed.
+
+        Raises:
+            KeyError: If something is missing.
+            ValueError: If a battle is damaged, of other rules, or what no battle can be.
+            SnapshotError: If it is of another number of battles.
+        """
+        mine = self._followers()
+        saved = {name: state[name] for name in mine}
+        check_like("battles", list(saved.values()), list(mine.values()))
+        if len(state["battles"]) != self.num_battles:
+            raise ValueError(f"{len(state['battles'])} battles, expected {self.num_battles}")
+        restored = empty(self.num_battles)
+        for i, row in enumerate(state["battles"]):
+            snapshots.restore(restored, i, row.tobytes())
+        self.battles.raw[...] = restored.raw
+        for name, array in mine.items():
+            array[...] = saved[name]
+        self.observe()
+
+    def _followers(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that follow the battles, by name."""
         return {
-            "battles": self.battles.raw,
             "potentials": self.rewards.potentials,
             "settled": self.rewards.settled,
             "placed": self.placed,
             **{f"tallies.{name}": array for name, array in self.tallies._asdict().items()},
         }
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `snapshot` returned.
-
-        Raises:
-            KeyError, ValueError: If it is of another number of battles, or holds what no battle can
-                hold; nothing has changed then.
-        """
-        mine = self.snapshot()
-        saved = {name: state[name] for name in mine}
-        check_like("battles", list(saved.values()), list(mine.values()))
-        check_rows(saved["battles"])
-        for name, array in mine.items():
-            array[...] = saved[name]
-        self.observe()
 
     def _begin(self, which: IntArray, keys: IntArray, ordinals: IntArray) -> None:
         start(self.battles, which, seed=0, battle_ids=keys, ordinals=ordinals)
@@ -124,6 +136,6 @@ class ArenaBatch:
 def _tensors(n: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
     return (
         np.zeros((n, SEATS, *tensors.PLANES_SHAPE), np.uint8),
-        np.zeros((n, SEATS, tensors.VECTOR_SIZE), np.float32),
+        np.zeros((n, SEATS, VECTOR_SIZE), np.float32),
         np.zeros((n, SEATS, ACTIONS), np.bool_),
     )

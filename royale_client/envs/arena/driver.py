@@ -16,10 +16,11 @@ import numpy.typing as npt
 from royale_client.driver import Leaves, SnapshotError, Turn, farewell
 from royale_client.driver_episodes import EpisodeTracker
 from royale_client.envs.arena.batch import ArenaBatch, IntArray
+from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.records import EPISODE_METRICS, episode_metrics
 from royale_client.envs.arena.reward_config import RewardConfig
 from royale_client.envs.arena.rules import ACTIONS, SEATS
-from royale_client.envs.arena.tensors import PLANES_SHAPE, VECTOR_SIZE
+from royale_client.envs.arena.tensors import PLANES_SHAPE
 from royale_client.snapshots.document import (
     read_document,
     turn_from_plain,

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.rules import ACTIONS
-from royale_client.envs.arena.tensors import PLANES_SHAPE, VECTOR_SIZE
+from royale_client.envs.arena.tensors import PLANES_SHAPE
 
 
 def observation_space() -> spaces.Dict:

@@ -21,7 +21,7 @@ AGENTS = tuple(f"seat_{seat}" for seat in range(SEATS))
 Observation: TypeAlias = dict[str, NDArray[Any]]
 
 
-class ArenaParallelEnv(ParallelEnv[str, Observation, int]):
+class ArenaParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc]
     """A battle of two agents, who decide at the same time.
 
     Args:
@@ -57,7 +57,7 @@ class ArenaParallelEnv(ParallelEnv[str, Observation, int]):
         """
         del options
         key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-        self._batch.reset(key)
+        self._batch.reset(key.astype(np.uint64))
         self.agents = list(AGENTS)
         return self._seen(), self._infos()
 

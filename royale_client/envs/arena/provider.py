@@ -67,10 +67,11 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
 
 def facts(config: ArenaConfig) -> Mapping[str, Any]:
     """Return what tells two arenas apart: the rules as they are written, and the reward."""
-    from royale_client.envs.arena.compiled import source_digest
+    from royale_client.envs.arena.snapshots import rules_digest
 
     rewards = config.rewards()
-    return {"rules": source_digest(), "gamma": rewards.gamma, "rewards": rewards.weights.tolist()}
+    weights = rewards.weights.tolist()
+    return {"rules": rules_digest().hex(), "gamma": rewards.gamma, "rewards": weights}
 
 
 PROVIDER = EnvProvider(

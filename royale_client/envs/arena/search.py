@@ -24,7 +24,8 @@ from royale_client.envs.arena.bots import (
 from royale_client.envs.arena.compiled import compiled
 from royale_client.envs.arena.heuristics import heuristic_action
 from royale_client.envs.arena.kernels import step_rows
-from royale_client.envs.arena.rewards import NUM_SHAPING, write_potentials
+from royale_client.envs.arena.reward_config import NUM_SHAPING
+from royale_client.envs.arena.rewards import write_potentials
 from royale_client.envs.arena.rules import DRAWN, HAND_SIZE, NO_OP, RUNNING, SEATS
 from royale_client.envs.arena.state import Battles
 from royale_client.envs.arena.tensors import Words, block_of, open_tiles

@@ -7,7 +7,7 @@ Environment 2 b + s is seat s of battle b. A battle that ended is begun anew in 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -16,10 +16,11 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from royale_client.envs.arena.batch import ArenaBatch
+from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.gym_spaces import action_space, observation_space
 from royale_client.envs.arena.reward_config import RewardConfig
 from royale_client.envs.arena.rules import ACTIONS, DRAWN, SEATS
-from royale_client.envs.arena.tensors import PLANES_SHAPE, VECTOR_SIZE
+from royale_client.envs.arena.tensors import PLANES_SHAPE
 
 Observations: TypeAlias = dict[str, NDArray[Any]]
 
@@ -32,9 +33,8 @@ class ArenaVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64],
         rewards: Weights of the reward; None for the usual ones.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP}
-
     def __init__(self, num_battles: int, rewards: RewardConfig | None = None) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.num_envs = SEATS * num_battles
         self.single_observation_space = observation_space()
         self.single_action_space = action_space()
@@ -94,7 +94,7 @@ class ArenaVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64],
         count = self._batch.num_battles
         if isinstance(seed, int):
             return np.uint64(seed) + np.arange(count, dtype=np.uint64)
-        drawn = np.random.SeedSequence().generate_state(count, np.uint64)
+        drawn = np.random.SeedSequence().generate_state(count, np.uint64).astype(np.uint64)
         if seed is None:
             return drawn
         pairs = zip(seed[::SEATS], drawn.tolist(), strict=True)

@@ -10,7 +10,8 @@ from royale_client.envs.arena.bots import bot_keys, make_bot
 from royale_client.envs.arena.cards import CARDS, COST, NUM_CARDS
 from royale_client.envs.arena.kernels import step
 from royale_client.envs.arena.records import EPISODE_METRICS, episode_metrics, top_share
-from royale_client.envs.arena.rewards import TERMS, RewardConfig, Rewards
+from royale_client.envs.arena.reward_config import TERMS, RewardConfig
+from royale_client.envs.arena.rewards import Rewards
 from royale_client.envs.arena.tallies import after, before, begin, empty_tallies
 from royale_client.envs.arena.tensors import legal
 from royale_client.wire.episodes import check_records, clean_record

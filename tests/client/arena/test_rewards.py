@@ -7,7 +7,8 @@ from royale_client.envs.arena import layout, rules, state
 from royale_client.envs.arena.bots import bot_keys, make_bot
 from royale_client.envs.arena.cards import CARD_IDS
 from royale_client.envs.arena.kernels import step
-from royale_client.envs.arena.rewards import TERMINAL_TERM, TERMS, RewardConfig, Rewards
+from royale_client.envs.arena.reward_config import TERMINAL_TERM, TERMS, RewardConfig
+from royale_client.envs.arena.rewards import Rewards
 
 GOAL = TERMS.index(TERMINAL_TERM)
 SHAPING = [index for index in range(len(TERMS)) if index != GOAL]
