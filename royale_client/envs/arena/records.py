@@ -16,10 +16,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from royale_client.envs.arena import layout
 from royale_client.envs.arena.cards import CARDS
 from royale_client.envs.arena.rewards import TERMINAL_TERM, TERMS
 from royale_client.envs.arena.rules import (
     CAP_TICKS,
+    DECK_SIZE,
     DRAWN,
     ELIXIR_UNIT,
     RUNNING,
@@ -111,7 +113,7 @@ _CHOICES = "decisions with a legal action besides the no-op"
 
 
 def _mean(name: str, unit: str, population: str, value: Callable[[Ended], float]) -> _Source:
-    return _Source(EpisodeMetric(name, unit, population, "mean"), lambda e: float(value(e)))
+    return _Source(EpisodeMetric(name, unit, population, "mean"), value)
 
 
 def _ratio(
@@ -303,38 +305,60 @@ def top_share(counts: NDArray[np.integer[Any]], k: int) -> float | None:
     return float(np.sort(counts, axis=None)[-k:].sum() / total)
 
 
+_Reader: TypeAlias = tuple[str, bool, Callable[[Ended], Any]]
+
+
+def _readers(sources: Iterable[_Source]) -> tuple[_Reader, ...]:
+    """Return name, whether it is a ratio, and where the value comes from: looked up once."""
+    return tuple(
+        (source.metric.name, source.metric.aggregation == "ratio", source.value)
+        for source in sources
+    )
+
+
+_READERS = _readers(_OF_ALL)
+_CARD_READERS = tuple(_readers(sources) for sources in _OF_CARD)
+
+
 def _record(ended: Ended) -> Record:
     record: Record = {}
-    for sources in (_OF_ALL, *(_OF_CARD[card] for card in ended.deck)):
-        for source in sources:
-            value = source.value(ended)
-            if source.metric.aggregation != "ratio":
-                record[source.metric.name] = value
+    for readers in (_READERS, *(_CARD_READERS[card] for card in ended.deck)):
+        for name, is_ratio, value_of in readers:
+            value = value_of(ended)
+            if not is_ratio:
+                record[name] = value
             elif value[1]:
-                record[source.metric.name] = [float(value[0]), float(value[1])]
+                record[name] = [value[0], value[1]]
     return record
 
 
 def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
-    enemy = 1 - seat
-    own_hp, enemy_hp = (battles.tower_hp[i, who].tolist() for who in (seat, enemy))
+    own, enemy = _numbers(battles, i, seat), _numbers(battles, i, 1 - seat)
     return Ended(
         seat,
         int(battles.tick[i]),
         int(battles.outcome[i]),
-        int(battles.crowns[i, seat]),
-        int(battles.crowns[i, enemy]),
-        _hp_share(own_hp),
-        _hp_share(enemy_hp),
-        bool(battles.elixir[i, enemy] == battles.counted_elixir[i, enemy]),
-        int(battles.plays[i, seat]),
-        int(battles.refused[i, seat]),
-        int(battles.dropped[i, seat]),
-        int(battles.leak_decisions[i, seat]),
-        battles.deck[i, seat].tolist(),
+        own[layout.CROWNS],
+        enemy[layout.CROWNS],
+        _hp_share(own),
+        _hp_share(enemy),
+        enemy[layout.ELIXIR] == enemy[layout.COUNTED_ELIXIR],
+        own[layout.PLAYS],
+        own[layout.REFUSED],
+        own[layout.DROPPED],
+        own[layout.LEAK_DECISIONS],
+        own[layout.DECK : layout.DECK + DECK_SIZE],
         *(array[i, seat].tolist() for array in tallies),
     )
 
 
-def _hp_share(tower_hp: list[int]) -> float:
+def _numbers(battles: Battles, i: int, seat: int) -> list[int]:
+    """Return a seat's block as far as a record reads it: all before the towers' cooldowns."""
+    start = layout.SEAT_STARTS[seat]
+    numbers: list[int] = battles.raw[i, start : start + layout.TOWER_COOLDOWN].tolist()
+    return numbers
+
+
+def _hp_share(block: list[int]) -> float:
+    tower_hp = block[layout.TOWER_HP : layout.TOWER_HP + TOWERS]
     return sum(hp / full for hp, full in zip(tower_hp, TOWER_HP, strict=True)) / TOWERS
