@@ -21,7 +21,7 @@ from royale_client.envs.arena.cards import (
     SPEED,
     SPLASH,
 )
-from royale_client.envs.arena.compiled import compiled
+from royale_client.envs.arena.compiled import inlined
 from royale_client.envs.arena.movement import one_step, waypoint
 from royale_client.envs.arena.targets import (
     SEEN_TOWER_X,
@@ -31,7 +31,7 @@ from royale_client.envs.arena.targets import (
 )
 
 
-@compiled
+@inlined
 def units_act(
     own: NDArray[np.int32],
     foe: NDArray[np.int32],
@@ -65,7 +65,7 @@ def units_act(
             _attack_or_walk(own, foe, theirs, u, target)
 
 
-@compiled
+@inlined
 def _attack_or_walk(
     own: NDArray[np.int32],
     foe: NDArray[np.int32],
@@ -96,7 +96,7 @@ def _attack_or_walk(
         own[layout.UNIT_Y + u] = new_y
 
 
-@compiled
+@inlined
 def _strike(  # noqa: PLR0917 - compiled functions take no keyword-only arguments
     card: int,
     x: int,
@@ -122,7 +122,7 @@ def _strike(  # noqa: PLR0917 - compiled functions take no keyword-only argument
             theirs[scratch.UNIT_DAMAGE + u] += DAMAGE[card]
 
 
-@compiled
+@inlined
 def towers_act(
     own: NDArray[np.int32], foe: NDArray[np.int32], theirs: NDArray[np.int32], tick: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""How this package compiles its kernels: one decorator, and a cache that notices changed sources.
+"""How this package compiles its kernels: two decorators, and a cache that notices changed sources.
 
 Numba's own cache looks at the file of the compiled function only. A kernel also holds the tables
 and the helpers of other modules, frozen in, so its cache lies in a folder named by the sources of
@@ -34,12 +34,23 @@ def compiled(function: F) -> F:
 
     Divisions follow numpy (no check for zero): kernels divide by constants and by distances > 0.
     """
+    return _decorated(function, forceinline=False)
+
+
+def inlined(function: F) -> F:
+    """Compile a part of a kernel into its callers: it is called at few places and very often."""
+    return _decorated(function, forceinline=True)
+
+
+def _decorated(function: F, *, forceinline: bool) -> F:
     folder = _CONFIG.CACHE_DIR
     root = Path(folder) if folder else Path(__file__).parent / "__pycache__"
     # Numba asks for the folder once, while it decorates.
     _CONFIG.CACHE_DIR = str(root / f"arena-{source_digest()}")
     try:
-        decorate: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
+        decorate: Any = numba.njit(
+            cache=True, nogil=True, error_model="numpy", forceinline=forceinline
+        )
         dispatcher: F = decorate(function)
     finally:
         _CONFIG.CACHE_DIR = folder

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from royale_client.envs.arena import layout, rules, scratch
 from royale_client.envs.arena.cards import DAMAGE, RADIUS, SPAWNS, STUN
-from royale_client.envs.arena.compiled import compiled
+from royale_client.envs.arena.compiled import inlined
 from royale_client.envs.arena.plays import put_unit
 from royale_client.envs.arena.targets import SEEN_TOWER_X, SEEN_TOWER_Y
 
 
-@compiled
+@inlined
 def spells_land(
     own: NDArray[np.int32],
     mine: NDArray[np.int32],
@@ -34,7 +34,7 @@ def spells_land(
             mine[scratch.SPELLS] -= 1
 
 
-@compiled
+@inlined
 def _hit_around(card: int, x: int, y: int, theirs: NDArray[np.int32]) -> None:
     """Queue what a spell does to everything of the enemy whose middle it reaches."""
     radius_squared = RADIUS[card] * RADIUS[card]
@@ -51,7 +51,7 @@ def _hit_around(card: int, x: int, y: int, theirs: NDArray[np.int32]) -> None:
             theirs[scratch.TOWER_STUN + t] = max(theirs[scratch.TOWER_STUN + t], STUN[card])
 
 
-@compiled
+@inlined
 def damage_arrives(
     own: NDArray[np.int32],
     foe: NDArray[np.int32],
@@ -77,7 +77,7 @@ def damage_arrives(
             _hurt_tower(own, foe, mine, theirs, t)
 
 
-@compiled
+@inlined
 def _remove_unit(own: NDArray[np.int32], u: int) -> None:
     """Make a slot free, with the values that free slots have."""
     own[layout.UNIT_CARD + u] = -1
@@ -92,7 +92,7 @@ def _remove_unit(own: NDArray[np.int32], u: int) -> None:
     own[layout.UNIT_LIFE + u] = -1
 
 
-@compiled
+@inlined
 def _hurt_tower(
     own: NDArray[np.int32],
     foe: NDArray[np.int32],
@@ -119,7 +119,7 @@ def _hurt_tower(
         own[layout.KEEP_AWAKE] = 1
 
 
-@compiled
+@inlined
 def _lose_target(foe: NDArray[np.int32], theirs: NDArray[np.int32], target: int) -> None:
     """Let everybody of the enemy who had this target choose anew."""
     for k in range(theirs[scratch.COUNT]):
@@ -131,7 +131,7 @@ def _lose_target(foe: NDArray[np.int32], theirs: NDArray[np.int32], target: int)
             foe[layout.TOWER_TARGET + t] = rules.LOST_TARGET
 
 
-@compiled
+@inlined
 def spawns_leave(own: NDArray[np.int32], mine: NDArray[np.int32]) -> None:
     """Let a unit out of every building whose time has come and which still stands."""
     for k in range(mine[scratch.COUNT]):

@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from royale_client.envs.arena import layout, rules, scratch
 from royale_client.envs.arena.actors import towers_act, units_act
-from royale_client.envs.arena.compiled import compiled
+from royale_client.envs.arena.compiled import compiled, inlined
 from royale_client.envs.arena.effects import damage_arrives, spawns_leave, spells_land
-from royale_client.envs.arena.layout import SEAT_STARTS, SEAT_WORDS
+from royale_client.envs.arena.layout import HEAD_WORDS, SEAT_WORDS
 from royale_client.envs.arena.plays import play
 from royale_client.envs.arena.scratch import begin_decision, begin_tick
 from royale_client.envs.arena.state import Battles
@@ -53,27 +53,24 @@ def step(battles: Battles, actions: ArrayLike) -> None:
 def step_rows(raw: NDArray[np.int32], actions: NDArray[np.int32]) -> None:
     """Do what `step` does, for kernels: rows ``(N, ROW_WORDS)``, actions ``(N, 2)`` int32."""
     notes = np.empty((rules.SEATS, scratch.SCRATCH_WORDS), np.int32)
-    mine, theirs = notes[0], notes[1]
     for i in range(len(raw)):
-        if raw[i, layout.OUTCOME] != rules.RUNNING:
-            raw[i, SEAT_STARTS[0] + layout.PLAY_STATUS] = rules.PLAY_NONE
-            raw[i, SEAT_STARTS[1] + layout.PLAY_STATUS] = rules.PLAY_NONE
+        head = raw[i, :HEAD_WORDS]
+        seats = raw[i, HEAD_WORDS:].reshape(rules.SEATS, SEAT_WORDS)
+        if head[layout.OUTCOME] != rules.RUNNING:
+            for s in range(rules.SEATS):
+                seats[s, layout.PLAY_STATUS] = rules.PLAY_NONE
             continue
-        head = raw[i, : SEAT_STARTS[0]]
-        one = raw[i, SEAT_STARTS[0] : SEAT_STARTS[0] + SEAT_WORDS]
-        two = raw[i, SEAT_STARTS[1] : SEAT_STARTS[1] + SEAT_WORDS]
-        # What one seat plays changes nothing that the other's play depends on.
-        _act(one, two, head[layout.TICK], actions[i, 0])
-        _act(two, one, head[layout.TICK], actions[i, 1])
-        begin_decision(one, mine)
-        begin_decision(two, theirs)
+        for s in range(rules.SEATS):
+            # What one seat plays changes nothing that the other's play depends on.
+            _act(seats[s], seats[1 - s], head[layout.TICK], actions[i, s])
+            begin_decision(seats[s], notes[s])
         for _ in range(rules.TICKS_PER_DECISION):
-            _tick(head, one, two, mine, theirs)
+            _tick(head, seats, notes)
             if head[layout.OUTCOME] != rules.RUNNING:
                 break
 
 
-@compiled
+@inlined
 def _act(own: NDArray[np.int32], foe: NDArray[np.int32], tick: int, action: int) -> None:
     """Begin a decision of one seat: a new view of stuns, elixir about to be lost, a play."""
     own[layout.UNIT_STUNNED : layout.UNIT_STUNNED + rules.UNIT_SLOTS] = 0
@@ -87,40 +84,32 @@ def _act(own: NDArray[np.int32], foe: NDArray[np.int32], tick: int, action: int)
 
 
 @compiled
-def _tick(
-    head: NDArray[np.int32],
-    one: NDArray[np.int32],
-    two: NDArray[np.int32],
-    mine: NDArray[np.int32],
-    theirs: NDArray[np.int32],
-) -> None:
+def _tick(head: NDArray[np.int32], seats: NDArray[np.int32], notes: NDArray[np.int32]) -> None:
+    """Play one tick. Each loop ends before the next may see what it wrote: no seat is first."""
     tick = head[layout.TICK]
-    _elixir_flows(one, tick)
-    _elixir_flows(two, tick)
-    begin_tick(one, mine)
-    begin_tick(two, theirs)
-    units_act(one, two, mine, theirs, tick)
-    units_act(two, one, theirs, mine, tick)
-    towers_act(one, two, theirs, tick)
-    towers_act(two, one, mine, tick)
-    spells_land(one, mine, theirs)
-    spells_land(two, theirs, mine)
-    damage_arrives(one, two, mine, theirs)
-    damage_arrives(two, one, theirs, mine)
-    spawns_leave(one, mine)
-    spawns_leave(two, theirs)
+    for s in range(rules.SEATS):
+        _elixir_flows(seats[s], tick)
+        begin_tick(seats[s], notes[s])
+    for s in range(rules.SEATS):
+        units_act(seats[s], seats[1 - s], notes[s], notes[1 - s], tick)
+        towers_act(seats[s], seats[1 - s], notes[1 - s], tick)
+        spells_land(seats[s], notes[s], notes[1 - s])
+    for s in range(rules.SEATS):
+        damage_arrives(seats[s], seats[1 - s], notes[s], notes[1 - s])
+    for s in range(rules.SEATS):
+        spawns_leave(seats[s], notes[s])
     head[layout.TICK] = tick + 1
-    head[layout.OUTCOME] = _outcome(one, two, tick + 1)
+    head[layout.OUTCOME] = _outcome(seats[0], seats[1], tick + 1)
 
 
-@compiled
+@inlined
 def _elixir_flows(own: NDArray[np.int32], tick: int) -> None:
     gain = 1 if tick < rules.DOUBLE_ELIXIR_TICK else 2
     own[layout.ELIXIR] = min(own[layout.ELIXIR] + gain, rules.ELIXIR_CAP)
     own[layout.COUNTED_ELIXIR] = min(own[layout.COUNTED_ELIXIR] + gain, rules.ELIXIR_CAP)
 
 
-@compiled
+@inlined
 def _outcome(one: NDArray[np.int32], two: NDArray[np.int32], tick: int) -> int:
     """Return whether and how the battle has ended.
 
@@ -140,7 +129,7 @@ def _outcome(one: NDArray[np.int32], two: NDArray[np.int32], tick: int) -> int:
     return rules.SEAT_0_WON if lead > 0 else rules.SEAT_1_WON
 
 
-@compiled
+@inlined
 def _weakest_tower(own: NDArray[np.int32]) -> int:
     """Return the hit points of the weakest tower that still stands."""
     weakest = own[layout.TOWER_HP + rules.KEEP]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from royale_client.envs.arena import layout
-from royale_client.envs.arena.compiled import compiled
+from royale_client.envs.arena.compiled import inlined
 from royale_client.envs.arena.rules import (
     HEIGHT_UNITS,
     SPELL_SLOTS,
@@ -40,7 +40,7 @@ TOWER_STUN = TOWER_DAMAGE + TOWERS
 SCRATCH_WORDS = TOWER_STUN + TOWERS
 
 
-@compiled
+@inlined
 def begin_decision(own: NDArray[np.int32], mine: NDArray[np.int32]) -> None:
     """List the units of a seat, which from here on is done only when they change; count spells."""
     _list_units(own, mine)
@@ -51,7 +51,7 @@ def begin_decision(own: NDArray[np.int32], mine: NDArray[np.int32]) -> None:
     mine[SPELLS] = spells
 
 
-@compiled
+@inlined
 def begin_tick(own: NDArray[np.int32], mine: NDArray[np.int32]) -> None:
     """Write down where the units of a seat stand, and that nothing has happened to them yet."""
     if mine[IS_STALE] == 1:
@@ -68,7 +68,7 @@ def begin_tick(own: NDArray[np.int32], mine: NDArray[np.int32]) -> None:
         mine[TOWER_STUN + t] = 0
 
 
-@compiled
+@inlined
 def _list_units(own: NDArray[np.int32], mine: NDArray[np.int32]) -> None:
     count = 0
     for u in range(UNIT_SLOTS):

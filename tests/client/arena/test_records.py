@@ -80,9 +80,13 @@ def played(deal, random_actions):
     return battles, tallies, placed, recounts
 
 
+def records_of(battles, tallies):
+    return [episode_metrics(battles, tallies, i) for i in range(len(battles.tick))]
+
+
 def test_a_record_says_what_a_recount_says(played):
     battles, tallies, _, recounts = played
-    records = episode_metrics(battles, tallies, np.arange(8))
+    records = records_of(battles, tallies)
     for i, seat in np.ndindex(8, 2):
         record, again = records[i][seat], recounts[i][seat]
         count, enemy = again.count, 1 - seat
@@ -139,7 +143,7 @@ def test_a_record_says_what_a_recount_says(played):
 
 def test_a_battle_counts_once_towards_the_share_of_seat_0(played):
     battles, tallies, _, _ = played
-    records = episode_metrics(battles, tallies, np.arange(8))
+    records = records_of(battles, tallies)
     assert not any("win_rate_by_seat" in second for _, second in records)
     shares = [first["win_rate_by_seat"] for first, _ in records]
     assert shares == [[outcome == 1, 1] for outcome in battles.outcome]
@@ -148,7 +152,7 @@ def test_a_battle_counts_once_towards_the_share_of_seat_0(played):
 def test_an_episode_that_was_cut_off_is_neither_won_nor_drawn(deal):
     battles, tallies = deal(1), empty_tallies(1)
     step(battles, np.zeros((1, 2), np.int32))
-    record = episode_metrics(battles, tallies, np.array([0]))[0][0]
+    record = episode_metrics(battles, tallies, 0)[0]
     for name in ("win_rate", "draw_rate", "win_rate_by_seat", "noop_rate"):
         assert name not in record
     assert record["tower_hp_frac_end_own"] == 1
@@ -159,7 +163,7 @@ def test_the_wire_takes_every_record_as_it_is(played):
     metrics = {metric.name: metric for metric in EPISODE_METRICS}
     assert len(metrics) == len(EPISODE_METRICS) <= Limits().max_episode_metrics
     assert all(metric.population for metric in EPISODE_METRICS)
-    for row, pair in enumerate(episode_metrics(battles, tallies, np.arange(8))):
+    for row, pair in enumerate(records_of(battles, tallies)):
         for values in pair:
             record = {"row": row, "return": 0.0, "length": 1, "time_s": 0.0, "metrics": values}
             cleaned, problems = clean_record(record, EPISODE_METRICS)
@@ -170,7 +174,7 @@ def test_the_wire_takes_every_record_as_it_is(played):
 
 def test_every_declared_metric_is_reported_by_some_episode(played):
     battles, tallies, _, _ = played
-    pairs = episode_metrics(battles, tallies, np.arange(8))
+    pairs = records_of(battles, tallies)
     assert set().union(*(record for pair in pairs for record in pair)) == {
         metric.name for metric in EPISODE_METRICS
     }
