@@ -31,8 +31,8 @@ class Trunk(nn.Module):
     """Features of every tile from planes and vector.
 
     Amounts are compressed, since a plane's 1 must not drown beside another one's 200, and go through
-    a convolution. What is added to its result are the names of cards, embedded, the vector, and
-    learnt numbers for each tile.
+    a convolution. To its result are added the names of cards, embedded, the vector, and numbers
+    learnt for each tile.
 
     Args:
         num_planes: P.
@@ -80,10 +80,10 @@ class Trunk(nn.Module):
 
     def _embedded(self, tiles: Tensor) -> Tensor:
         """Return the names on the tiles in each of the trunk's, side by side. ``(n, h, w, …)``."""
-        stride = self._stride
+        rows, stride, (height, width, _) = len(tiles), self._stride, self.place.shape
         names = torch.stack([tiles[..., plane] for plane in self._card_planes], dim=3)
-        inside = names.unflatten(2, (WIDTH // stride, stride)).unflatten(1, (-1, stride))
-        embedded: Tensor = self.names(inside.transpose(2, 3).flatten(3).int())
+        grid = names.view(rows, height, stride, width, stride, len(self._card_planes))
+        embedded: Tensor = self.names(grid.transpose(2, 3).flatten(3).int())
         return embedded.flatten(3)
 
 
