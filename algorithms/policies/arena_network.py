@@ -30,9 +30,9 @@ _HEAD_GAIN = 0.01  # nearly equal logits at the start
 class Trunk(nn.Module):
     """Features of every tile from planes and vector.
 
-    Amounts are compressed, since a plane's 1 must not drown beside another one's 200, and go through
-    a convolution. To its result are added the names of cards, embedded, the vector, and numbers
-    learnt for each tile.
+    Amounts are compressed, since a plane's 1 must not drown beside another one's 200, and go
+    through a convolution. To its result are added the names of cards, embedded, the vector, and
+    numbers learnt for each tile.
 
     Args:
         num_planes: P.
