@@ -30,9 +30,9 @@ _HEAD_GAIN = 0.01  # nearly equal logits at the start
 class Trunk(nn.Module):
     """Features of every tile from planes and vector.
 
-    Amounts are compressed, since a plane's 1 must not drown beside another one's 200; planes that
-    hold names of cards are embedded besides. The vector and learnt numbers for each tile are added
-    behind the first convolution.
+    Amounts are compressed, since a plane's 1 must not drown beside another one's 200, and go
+    through a convolution. To its result are added the names of cards, embedded, the vector, and
+    numbers learnt for each tile.
 
     Args:
         num_planes: P.
@@ -47,17 +47,17 @@ class Trunk(nn.Module):
     ) -> None:
         super().__init__()
         stride = config.stride
-        self._card_planes = config.card_planes
+        self._card_planes, self._stride = config.card_planes, stride
         self.amounts = nn.Conv2d(num_planes, channels, 3, stride=stride, padding=1)
         self.names = nn.Embedding(_NUM_NAMES, config.card_embedding, padding_idx=_NO_CARD)
-        columns = max(1, len(config.card_planes)) * config.card_embedding
-        # Apart from the amounts, whose gradients nobody needs.
-        self.cards = nn.Conv2d(columns, channels, 3, stride=stride, padding=1, bias=False)
+        columns = stride * stride * len(config.card_planes) * config.card_embedding
+        self.cards = nn.Linear(columns, channels, bias=False) if columns else None
         self.vector = nn.Linear(width, channels)
         self.place = nn.Parameter(torch.zeros(HEIGHT // stride, WIDTH // stride, channels))
         self.blocks = nn.ModuleList(ResidualBlock(channels) for _ in range(blocks))
         _initialise(self.amounts, _HIDDEN_GAIN)
-        _initialise(self.cards, _HIDDEN_GAIN)
+        if self.cards is not None:
+            _initialise(self.cards, 1.0)
         _initialise(self.vector, 1.0)
 
     def forward(self, tiles: Tensor, vector: Tensor) -> Tensor:
@@ -70,18 +70,21 @@ class Trunk(nn.Module):
         Returns:
             Not negative. Shape ``(n, C, h, w)``, channels last.
         """
-        everywhere = self.vector(vector)[:, None, None, :] + self.place
-        features = self.amounts(_compressed(tiles)) + everywhere.permute(0, 3, 1, 2)
-        if self._card_planes:
-            features = features + self.cards(self._embedded(tiles))
+        besides = self.vector(vector)[:, None, None, :] + self.place
+        if self.cards is not None:
+            besides = besides + self.cards(self._embedded(tiles))
+        features = self.amounts(_compressed(tiles)) + besides.permute(0, 3, 1, 2)
         for block in self.blocks:
             features = block(features)
         return F.relu(features)
 
     def _embedded(self, tiles: Tensor) -> Tensor:
+        """Return the names on the tiles in each of the trunk's, side by side. ``(n, h, w, …)``."""
+        rows, stride, (height, width, _) = len(tiles), self._stride, self.place.shape
         names = torch.stack([tiles[..., plane] for plane in self._card_planes], dim=3)
-        embedded: Tensor = self.names(names.int())
-        return embedded.flatten(3).permute(0, 3, 1, 2)
+        grid = names.view(rows, height, stride, width, stride, len(self._card_planes))
+        embedded: Tensor = self.names(grid.transpose(2, 3).flatten(3).int())
+        return embedded.flatten(3)
 
 
 def _compressed(tiles: Tensor) -> Tensor:

@@ -17,7 +17,10 @@ from torch import Tensor
 from algorithms.distributions import Categorical
 
 _FORBIDDEN = -1e30
-"""Its exponential is exactly 0, and so is that times it: no case is special."""
+"""Its exponential is exactly 0."""
+
+_NEGLIGIBLE = -80.0
+"""Less likely than 1e-34 adds nothing to an entropy, and exponentials of less are slow."""
 
 
 class StageOutputs(NamedTuple):
@@ -121,4 +124,5 @@ class StagedCategorical(Categorical):
 
 
 def _entropy(log_probs: Tensor) -> Tensor:
-    return -(log_probs.exp() * log_probs).sum(-1)
+    possible = log_probs.clamp(min=_NEGLIGIBLE)
+    return -(possible.exp() * possible).sum(-1)
