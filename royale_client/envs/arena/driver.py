@@ -88,8 +88,10 @@ class ArenaDriver:
             ended = _slots_of(over)
             terminated[ended] = True
             finals = tuple(leaf[ended] for leaf in self._seen())
-            pairs = episode_metrics(batch.battles, batch.tallies, over)
-            episodes = self._episodes.finish(ended, [seat for pair in pairs for seat in pair])
+            metrics = [
+                seat for i in over for seat in episode_metrics(batch.battles, batch.tallies, i)
+            ]
+            episodes = self._episodes.finish(ended, metrics)
             batch.begin_next(over)
         self._turn = Turn(
             asks=None,

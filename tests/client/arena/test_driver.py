@@ -67,8 +67,8 @@ def test_hello_names_battle_and_seat_of_every_slot() -> None:
 
 def test_every_turn_has_the_declared_shapes_and_only_legal_rows_of_the_mask() -> None:
     driver = make()
-    turn = driver.reset(SEEDS)
-    for turn in play(driver, turn, 30):
+    turn = first = driver.reset(SEEDS)
+    for turn in play(driver, first, 30):
         planes, vector = turn.observations
         assert planes.shape[0] == vector.shape[0] == SLOTS
         assert (planes.dtype, vector.dtype) == (np.uint8, np.float32)
@@ -79,10 +79,10 @@ def test_every_turn_has_the_declared_shapes_and_only_legal_rows_of_the_mask() ->
 
 def test_both_seats_end_together_with_opposite_rewards_and_a_record_each() -> None:
     driver = make()
-    turn = driver.reset(SEEDS)
+    turn = first = driver.reset(SEEDS)
     metrics = {metric.name: metric for metric in driver.episode_metrics}
     ended = 0
-    for turn in play(driver, turn, LONGEST):
+    for turn in play(driver, first, LONGEST):
         rewards = turn.rewards.reshape(BATTLES, 2)
         np.testing.assert_array_equal(rewards[:, 0], -rewards[:, 1])
         over = turn.terminated.reshape(BATTLES, 2)
@@ -98,9 +98,9 @@ def test_both_seats_end_together_with_opposite_rewards_and_a_record_each() -> No
 
 def test_the_final_observation_is_the_finished_battle_and_the_next_one_begins_at_once() -> None:
     driver = make()
-    turn = driver.reset(SEEDS)
+    turn = first = driver.reset(SEEDS)
     first_planes = turn.observations[0].copy()
-    for turn in play(driver, turn, LONGEST):
+    for turn in play(driver, first, LONGEST):
         if turn.episodes:
             break
     row = turn.episodes[0]["row"]
@@ -126,8 +126,8 @@ def test_the_same_seeds_and_actions_give_the_same_battles_and_others_do_not() ->
 
 def test_a_snapshot_goes_on_in_another_driver_byte_for_byte() -> None:
     driver = make()
-    turn = driver.reset(SEEDS)
-    for turn in play(driver, turn, 60):
+    turn = first = driver.reset(SEEDS)
+    for turn in play(driver, first, 60):
         pass
     state, newest = driver.snapshot(), copied(turn)
     expected = [copied(t) for t in play(driver, newest, 300, seed=5)]
@@ -162,9 +162,9 @@ def test_snapshots_that_are_damaged_or_of_other_rewards_are_refused_and_a_reset_
 def test_a_farewell_truncates_what_is_still_open() -> None:
     driver = make()
     assert driver.last_turn() is None
-    turn = driver.reset(SEEDS)
+    turn = first = driver.reset(SEEDS)
     assert driver.last_turn() is None
-    for turn in play(driver, turn, 3):
+    for turn in play(driver, first, 3):
         pass
     last = driver.last_turn()
     assert last.truncated.all()
