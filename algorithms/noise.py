@@ -58,6 +58,9 @@ class Purpose(IntEnum):
     WARMUP = 4
     """Uniformly random actions before training starts."""
 
+    SEATING = 5
+    """Who sits in the seats of a battle."""
+
 
 def slot_key(seed: int, client_name: str, slot: int) -> np.uint64:
     """Derive the key of a slot's noise from names that do not depend on who connected first.
