@@ -176,7 +176,12 @@ def _slot_arrays(sessions: Sessions) -> Arrays:
         "answered": state.books.answered,
         "episode_frames": state.books.episode_frames,
     }
-    slots = {"tainted": state.tainted, "episodes": state.episodes, "steps": state.steps}
+    slots = {
+        "tainted": state.tainted,
+        "seats": state.seats,
+        "episodes": state.episodes,
+        "steps": state.steps,
+    }
     return {_BOOKS + name: array for name, array in books.items()} | {
         _SLOTS + name: array for name, array in (slots | sessions.versions).items()
     }
@@ -247,6 +252,7 @@ def _read_sessions(
         members=tuple(members),
         books=LedgerBooks(cells=np.arange(len(books["cell_slots"])), **books),
         tainted=slots.pop("tainted"),
+        seats=slots.pop("seats"),
         episodes=slots.pop("episodes"),
         steps=slots.pop("steps"),
     )
