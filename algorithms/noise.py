@@ -109,6 +109,14 @@ class Noise:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def rows(self, chosen: npt.NDArray[np.bool_]) -> Noise:
+        """Return the noise of some of the rows, which is the same as among all of them.
+
+        Args:
+            chosen: Shape ``(n,)``.
+        """
+        return Noise(self.keys[chosen], self.episodes[chosen], self.steps[chosen])
+
     def bits(self, purpose: int, lanes: int) -> UIntArray:
         """Return 64 independent random bits for each row and lane.
 

@@ -5,6 +5,7 @@
     model, optimizer    tensors of the learner
     rollout             frames not yet learnt from, books over slots, parked requests
     envs                snapshots of environments, where clients gave one
+    opponents           snapshots of the policy, in self-play
     state.json          counters of learner and run, spaces, sessions
     rng.json            every random generator of the process
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +30,13 @@ from royale_server.model.engine import Snapshot
 from royale_server.scheduler import LedgerBooks, SavedGroup, SavedMember, SchedulerState, Turns
 
 MODEL, OPTIMIZER, ROLLOUT, ENVIRONMENTS = "model", "optimizer", "rollout", "envs"
+OPPONENTS = "opponents"
 STATE, LEARNER, RANDOM = "state", "learner", "rng"
 
 _FRAMES, _BOOKS, _SLOTS, _REQUEST = "frames.", "books.", "slots.", "request."
+
+if TYPE_CHECKING:
+    import torch
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
@@ -88,6 +93,8 @@ class SavedRun:
     """None if the checkpoint was not taken at rest."""
     generators: Any
     """For ``random_state.restore``."""
+    opponents: Mapping[str, torch.Tensor]
+    """For ``Opponents.load``."""
 
 
 def to_contents(
@@ -125,6 +132,7 @@ def to_contents(
             OPTIMIZER: snapshot.state.optimizer,
             ROLLOUT: rollout,
             ENVIRONMENTS: environments,
+            OPPONENTS: snapshot.opponents,
         },
         documents={STATE: documents, RANDOM: snapshot.generators},
         facts=facts,
@@ -142,19 +150,15 @@ def from_contents(contents: CheckpointContents) -> SavedRun:
         frames=_below(rollout, _FRAMES),
         sessions=_read_sessions(state, rollout, _arrays(contents, ENVIRONMENTS)),
         generators=contents.documents[RANDOM],
+        opponents=_tensors(contents, OPPONENTS),
     )
 
 
 def learner_state(contents: CheckpointContents) -> LearnerState:
     """Read the learner's part of a checkpoint, whichever run wrote it."""
-    import torch
-
-    def tensors(stem: str) -> dict[str, torch.Tensor]:
-        return {n: torch.as_tensor(array) for n, array in contents.tensors.get(stem, {}).items()}
-
     return LearnerState(
-        model=tensors(MODEL),
-        optimizer=tensors(OPTIMIZER),
+        model=_tensors(contents, MODEL),
+        optimizer=_tensors(contents, OPTIMIZER),
         counters=contents.documents[STATE][LEARNER],
     )
 
@@ -301,6 +305,12 @@ def _spaces_from_data(data: Mapping[str, Any]) -> Spaces:
 
 def _arrays(contents: CheckpointContents, stem: str) -> Arrays:
     return {name: np.asarray(array) for name, array in contents.tensors.get(stem, {}).items()}
+
+
+def _tensors(contents: CheckpointContents, stem: str) -> dict[str, torch.Tensor]:
+    import torch
+
+    return {n: torch.as_tensor(array) for n, array in contents.tensors.get(stem, {}).items()}
 
 
 def _below(arrays: Arrays, prefix: str) -> Arrays:

@@ -174,7 +174,9 @@ class Trainer:
             self._config,
             self._components,
             spaces,
-            resumed=None if saved is None else Saved(saved.learner, saved.frames, saved.generators),
+            resumed=None
+            if saved is None
+            else Saved(saved.learner, saved.frames, saved.generators, saved.opponents),
             warm_start=self._start.warm_start,
         )
         self._model.submit(job, self._engine_built, self._build_refused)

@@ -79,7 +79,7 @@ class Pool:
         """Let those play that should, as far as others have finished."""
         unseat = [r for r in self.residents if r not in self._wanted and r not in in_use]
         self.residents = [r for r in self.residents if r not in unseat]
-        room = self._config.max_resident - len(self.residents)
+        room = max(0, self._config.max_resident - len(self.residents))
         seat = [w for w in self._wanted if w not in self.residents][:room]
         self.residents += seat
         return PoolChange(tuple(unseat), tuple(seat))
