@@ -28,6 +28,7 @@ from royale_client.wire.messages import Step
 from royale_client.wire.spaces import from_data, leaves, to_data
 from royale_server.model.engine import Snapshot
 from royale_server.scheduler import LedgerBooks, SavedGroup, SavedMember, SchedulerState, Turns
+from royale_server.selfplay.book import SavedSeating
 
 MODEL, OPTIMIZER, ROLLOUT, ENVIRONMENTS = "model", "optimizer", "rollout", "envs"
 OPPONENTS = "opponents"
@@ -78,6 +79,8 @@ class Sessions:
     """By name, one for each member of the scheduler's state."""
     versions: Arrays
     """Policy versions of the running episodes over slots; see ``EpisodeBook``. Each ``(S,)``."""
+    seating: SavedSeating
+    """Who plays next, in self-play; who plays now is in the scheduler's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +188,8 @@ def _slot_arrays(sessions: Sessions) -> Arrays:
         "seats": state.seats,
         "episodes": state.episodes,
         "steps": state.steps,
+        "next_seats": sessions.seating.next_seats,
+        "unsent": sessions.seating.unsent,
     }
     return {_BOOKS + name: array for name, array in books.items()} | {
         _SLOTS + name: array for name, array in (slots | sessions.versions).items()
@@ -224,6 +229,8 @@ def _sessions_to_data(sessions: Sessions) -> dict[str, Any]:
         "round": state.round,
         "members_ever": state.members_ever,
         "members": members,
+        "bots": list(sessions.seating.bots),
+        "residents": list(sessions.seating.residents),
     }
 
 
@@ -260,7 +267,13 @@ def _read_sessions(
         episodes=slots.pop("episodes"),
         steps=slots.pop("steps"),
     )
-    return Sessions(scheduler=scheduler, clients=clients, versions=slots)
+    seating = SavedSeating(
+        bots=tuple(data["bots"]),
+        residents=tuple(data["residents"]),
+        next_seats=slots.pop("next_seats"),
+        unsent=slots.pop("unsent"),
+    )
+    return Sessions(scheduler=scheduler, clients=clients, versions=slots, seating=seating)
 
 
 def _read_group(data: Mapping[str, Any], index: int, arrays: Arrays, num_leaves: int) -> SavedGroup:

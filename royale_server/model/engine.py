@@ -154,6 +154,11 @@ class Engine:
         assert self._opponents is not None, "this engine was made without opponents"
         return self._opponents
 
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """Numbers of the snapshots of the policy, oldest first; ask before the first job."""
+        return () if self._opponents is None else self._opponents.versions
+
     # --- jobs ---------------------------------------------------------------------------
 
     def infer(self, batch: Infer) -> Inferred:
@@ -196,6 +201,10 @@ class Engine:
         if masks is not None:
             storage.write_masks(batch.cells, masks)
         storage.write_step_state(cells, step_state)
+
+    def take_snapshot(self, version: int) -> None:
+        """Copy the policy as it is now into the pool, as the snapshot of this version."""
+        self.opponents.take(version, self.policy)
 
     def learn(
         self,
