@@ -58,6 +58,9 @@ class Purpose(IntEnum):
     WARMUP = 4
     """Uniformly random actions before training starts."""
 
+    SEATING = 5
+    """Who sits in the seats of a battle."""
+
 
 def slot_key(seed: int, client_name: str, slot: int) -> np.uint64:
     """Derive the key of a slot's noise from names that do not depend on who connected first.
@@ -105,6 +108,14 @@ class Noise:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def rows(self, chosen: npt.NDArray[np.bool_]) -> Noise:
+        """Return the noise of some of the rows, which is the same as among all of them.
+
+        Args:
+            chosen: Shape ``(n,)``.
+        """
+        return Noise(self.keys[chosen], self.episodes[chosen], self.steps[chosen])
 
     def bits(self, purpose: int, lanes: int) -> UIntArray:
         """Return 64 independent random bits for each row and lane.

@@ -9,13 +9,14 @@ Shapes: n = slots of the group, m = rows that ask, e = rows whose episode ended.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import RoyaleError
+from royale_client.wire.seating import SeatAssignment
 from royale_client.wire.spaces import SpaceSpec
 
 BoolArray = npt.NDArray[np.bool_]
@@ -175,6 +176,35 @@ class EnvDriver(Protocol):
 
     def close(self) -> None:
         """Free the environments."""
+
+
+@runtime_checkable
+class SeatedDriver(EnvDriver, Protocol):
+    """A driver of environments with several seats that lets the server say who plays them.
+
+    A driver that has these two members follows assignments. Without them the policy that learns
+    plays every seat. Each slot has a queue of assignments, one an episode; an episode that begins,
+    by `reset` or by itself, takes the next. The server sends them one episode ahead, so that the
+    queue is never empty then.
+
+    A seat of `Player.SCRIPTED` is played by the driver itself with the bot of that name: its row
+    does not ask as long as the episode runs. The rows of all other seats ask and get actions; who
+    plays them is for display only. When an episode ends, it ends for every seat of the environment
+    in the same turn, bots included, and each row of the turn then asks, or does not, by the
+    assignment of its next episode. A snapshot of the driver holds its queues.
+    """
+
+    @property
+    def bots(self) -> Sequence[str]:
+        """Names of the scripted bots that it can play."""
+
+    def assign(self, assignments: Sequence[SeatAssignment], *, afresh: bool) -> None:
+        """Take further assignments.
+
+        Args:
+            assignments: In the order of their episodes; ``slot`` is a row of this group.
+            afresh: Forget all earlier ones: a `reset` follows.
+        """
 
 
 def take_rows(leaves: Leaves, rows: npt.NDArray[Any]) -> Leaves:

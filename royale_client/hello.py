@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from royale_client.driver import EnvDriver
+from royale_client.driver import EnvDriver, SeatedDriver
 from royale_client.envs.digest import client_versions
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.messages import Hello
 from royale_client.wire.narrowing import FLOAT16, has_wider_floats
+from royale_client.wire.seating import seating_features
 from royale_client.wire.spaces import SpaceSpec
 
 logger = logging.getLogger(__name__)
@@ -61,9 +62,20 @@ def make_hello(
         env_id=env_id,
         env_digest=env_digest,
         role=role,
-        features=("snapshot", "restart") if obstacle is None else ("restart",),
+        features=(
+            *(("snapshot", "restart") if obstacle is None else ("restart",)),
+            *_seating_features(drivers),
+        ),
         float16_observations=float16_observations,
     )
+
+
+def _seating_features(drivers: Sequence[EnvDriver]) -> tuple[str, ...]:
+    """What tells the server that it may assign the seats of these environments."""
+    seated = [driver for driver in drivers if isinstance(driver, SeatedDriver)]
+    if len(seated) < len(drivers) or seated[0].num_seats < 2:
+        return ()
+    return seating_features(seated[0].bots)
 
 
 def describe_client(
@@ -95,7 +107,7 @@ def describe_client(
         role: ``train`` or ``eval``.
         seats: Slots of one environment, which follow each other.
         features: What else the client can do: ``snapshot`` and ``restore`` its environments,
-            ``restart`` them on demand.
+            ``restart`` them on demand, follow ``assignments`` of their seats.
         float16_observations: Send wider floats of observations as float16, if there are any.
     """
     num_slots = sum(groups)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
-from royale_client.driver import EnvDriver, Turn
+from royale_client.driver import EnvDriver, SeatedDriver, Turn
 from royale_client.saving import SavingFailedError, bring_back, num_asking, save
 from royale_client.session import (
     Answered,
@@ -37,6 +37,7 @@ from royale_client.wire.grammar import CLOSE_CODES, Side, State, may_send
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Fault, Goodbye, Hello, Welcome
 from royale_client.wire.notices import STOP_REASONS
+from royale_client.wire.seating import SeatAssignment, read_assignments
 
 logger = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ class _Conversation:
         self._has_left = [False] * len(loop._drivers)
         self._leave_by_s: float | None = None
         self._note = WaitingNote()
+        self._assignments: tuple[SeatAssignment, ...] = ()
 
     def run(self) -> Outcome:
         """Talk until somebody ends it."""
@@ -257,21 +259,39 @@ class _Conversation:
             welcome.first_slot,
             welcome.policy_version,
         )
+        self._assignments = read_assignments(welcome.assignments, loop.hello.num_slots)
+        if self._assignments:
+            # Whoever plays the episodes under way was told by another session.
+            loop.forget_episodes()
         if not welcome.restores:
             self._send_owed(welcome)
 
     def _send_owed(self, welcome: Welcome) -> None:
         """Send what every group owes; groups that owe nothing begin fresh episodes."""
         loop = self._loop
-        first = 0
         for group, driver in enumerate(loop._drivers):
             owed = loop._owed[group]
             if owed is None:
-                slots = slice(first, first + driver.num_slots)
-                owed = driver.reset(_seeds(welcome, loop._seed, slots))
-            first += driver.num_slots
+                self._assign(group, self._assignments, afresh=True)
+                owed = driver.reset(_seeds(welcome, loop._seed, self._slots_of(group)))
             loop._owed[group] = owed
             self._send(group, owed)
+
+    def _slots_of(self, group: int) -> slice:
+        """The slots of a group, as numbered within the client."""
+        first = sum(driver.num_slots for driver in self._loop._drivers[:group])
+        return slice(first, first + self._loop._drivers[group].num_slots)
+
+    def _assign(
+        self, group: int, assignments: Sequence[SeatAssignment], *, afresh: bool = False
+    ) -> None:
+        """Hand a group's driver those of the assignments that are about its slots."""
+        driver = self._loop._drivers[group]
+        if not (assignments and isinstance(driver, SeatedDriver)):
+            return
+        slots = self._slots_of(group)
+        own = [a for a in assignments if slots.start <= a.slot < slots.stop]
+        driver.assign([replace(a, slot=a.slot - slots.start) for a in own], afresh=afresh)
 
     def _snapshot(self, number: int) -> None:
         """Hand the server the states of all environments, or say why it gets none."""
@@ -320,6 +340,9 @@ class _Conversation:
         loop.timings.answers.add(self._received_s - self._sent_s[group])
         if self._has_left[group]:
             return
+        if answer.assignments:
+            num_slots = loop.hello.num_slots
+            self._assign(group, read_assignments(answer.assignments, num_slots))
         turn = loop._drivers[group].step(answer.actions)
         loop._owed[group] = turn
         loop.timings.add_turn(frames=turn.frames, env_s=turn.env_time_s)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC, LearnerConfig
 from royale_client.wire.errors import ConfigError
+from royale_server.selfplay.config import SelfPlayConfig
 
 if TYPE_CHECKING:
     from royale_server.scheduler.config import SchedulerConfig
@@ -182,6 +183,8 @@ class ServerConfig:
     inline_env_kwargs: str | None = None
     """Keyword arguments for the environment of ``--inline``: a JSON object, '{"gravity": 5.0}'."""
 
+    selfplay: SelfPlayConfig = field(default_factory=SelfPlayConfig, metadata=SAME)
+    """Opponents in environments with several seats. Others are not touched by it."""
     track: TrackConfig = field(default_factory=TrackConfig)
     """Mirror the curves to a tracker."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

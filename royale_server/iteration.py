@@ -100,6 +100,7 @@ def metrics_row(
         "server/discarded_frames": ledger.discarded_total,
         **{f"server/discarded_{d.value}": n for d, n in ledger.given_up.items()},
         "server/no_state_frames": ledger.no_state_total,
+        "server/opponent_frames": ledger.others_total,
         "server/conservation_error": ledger.conservation_error,
         **result.metrics,
     }

@@ -5,6 +5,7 @@
     model, optimizer    tensors of the learner
     rollout             frames not yet learnt from, books over slots, parked requests
     envs                snapshots of environments, where clients gave one
+    opponents           snapshots of the policy, in self-play
     state.json          counters of learner and run, spaces, sessions
     rng.json            every random generator of the process
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +28,16 @@ from royale_client.wire.messages import Step
 from royale_client.wire.spaces import from_data, leaves, to_data
 from royale_server.model.engine import Snapshot
 from royale_server.scheduler import LedgerBooks, SavedGroup, SavedMember, SchedulerState, Turns
+from royale_server.selfplay.book import SavedSeating
 
 MODEL, OPTIMIZER, ROLLOUT, ENVIRONMENTS = "model", "optimizer", "rollout", "envs"
+OPPONENTS = "opponents"
 STATE, LEARNER, RANDOM = "state", "learner", "rng"
 
 _FRAMES, _BOOKS, _SLOTS, _REQUEST = "frames.", "books.", "slots.", "request."
+
+if TYPE_CHECKING:
+    import torch
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
@@ -73,6 +79,8 @@ class Sessions:
     """By name, one for each member of the scheduler's state."""
     versions: Arrays
     """Policy versions of the running episodes over slots; see ``EpisodeBook``. Each ``(S,)``."""
+    seating: SavedSeating
+    """Who plays next, in self-play; who plays now is in the scheduler's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +96,8 @@ class SavedRun:
     """None if the checkpoint was not taken at rest."""
     generators: Any
     """For ``random_state.restore``."""
+    opponents: Mapping[str, torch.Tensor]
+    """For ``Opponents.load``."""
 
 
 def to_contents(
@@ -125,6 +135,7 @@ def to_contents(
             OPTIMIZER: snapshot.state.optimizer,
             ROLLOUT: rollout,
             ENVIRONMENTS: environments,
+            OPPONENTS: snapshot.opponents,
         },
         documents={STATE: documents, RANDOM: snapshot.generators},
         facts=facts,
@@ -142,19 +153,15 @@ def from_contents(contents: CheckpointContents) -> SavedRun:
         frames=_below(rollout, _FRAMES),
         sessions=_read_sessions(state, rollout, _arrays(contents, ENVIRONMENTS)),
         generators=contents.documents[RANDOM],
+        opponents=_tensors(contents, OPPONENTS),
     )
 
 
 def learner_state(contents: CheckpointContents) -> LearnerState:
     """Read the learner's part of a checkpoint, whichever run wrote it."""
-    import torch
-
-    def tensors(stem: str) -> dict[str, torch.Tensor]:
-        return {n: torch.as_tensor(array) for n, array in contents.tensors.get(stem, {}).items()}
-
     return LearnerState(
-        model=tensors(MODEL),
-        optimizer=tensors(OPTIMIZER),
+        model=_tensors(contents, MODEL),
+        optimizer=_tensors(contents, OPTIMIZER),
         counters=contents.documents[STATE][LEARNER],
     )
 
@@ -176,7 +183,14 @@ def _slot_arrays(sessions: Sessions) -> Arrays:
         "answered": state.books.answered,
         "episode_frames": state.books.episode_frames,
     }
-    slots = {"tainted": state.tainted, "episodes": state.episodes, "steps": state.steps}
+    slots = {
+        "tainted": state.tainted,
+        "seats": state.seats,
+        "episodes": state.episodes,
+        "steps": state.steps,
+        "next_seats": sessions.seating.next_seats,
+        "unsent": sessions.seating.unsent,
+    }
     return {_BOOKS + name: array for name, array in books.items()} | {
         _SLOTS + name: array for name, array in (slots | sessions.versions).items()
     }
@@ -215,6 +229,8 @@ def _sessions_to_data(sessions: Sessions) -> dict[str, Any]:
         "round": state.round,
         "members_ever": state.members_ever,
         "members": members,
+        "bots": list(sessions.seating.bots),
+        "residents": list(sessions.seating.residents),
     }
 
 
@@ -247,10 +263,17 @@ def _read_sessions(
         members=tuple(members),
         books=LedgerBooks(cells=np.arange(len(books["cell_slots"])), **books),
         tainted=slots.pop("tainted"),
+        seats=slots.pop("seats"),
         episodes=slots.pop("episodes"),
         steps=slots.pop("steps"),
     )
-    return Sessions(scheduler=scheduler, clients=clients, versions=slots)
+    seating = SavedSeating(
+        bots=tuple(data["bots"]),
+        residents=tuple(data["residents"]),
+        next_seats=slots.pop("next_seats"),
+        unsent=slots.pop("unsent"),
+    )
+    return Sessions(scheduler=scheduler, clients=clients, versions=slots, seating=seating)
 
 
 def _read_group(data: Mapping[str, Any], index: int, arrays: Arrays, num_leaves: int) -> SavedGroup:
@@ -295,6 +318,12 @@ def _spaces_from_data(data: Mapping[str, Any]) -> Spaces:
 
 def _arrays(contents: CheckpointContents, stem: str) -> Arrays:
     return {name: np.asarray(array) for name, array in contents.tensors.get(stem, {}).items()}
+
+
+def _tensors(contents: CheckpointContents, stem: str) -> dict[str, torch.Tensor]:
+    import torch
+
+    return {n: torch.as_tensor(array) for n, array in contents.tensors.get(stem, {}).items()}
 
 
 def _below(arrays: Arrays, prefix: str) -> Arrays:

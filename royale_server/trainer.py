@@ -22,6 +22,7 @@ from algorithms.spaces import Spaces
 from checkpoints import CheckpointContents, check_saveable
 from royale_client.wire.errors import RoyaleError
 from royale_client.wire.messages import Hello
+from royale_client.wire.seating import Player
 from royale_server import crash_points
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
@@ -39,6 +40,9 @@ from royale_server.saver import NO_CELLS, Mark, Saver
 from royale_server.scheduler import Effect, Group, Learn, Scheduler
 
 logger = logging.getLogger(__name__)
+
+LEARNER = Player.LEARNER.value
+"""Who plays the episodes that the run is measured by; where nobody is named, it does."""
 
 RECENT_EPISODES = 100
 """Episodes that the reported mean return is over."""
@@ -174,7 +178,9 @@ class Trainer:
             self._config,
             self._components,
             spaces,
-            resumed=None if saved is None else Saved(saved.learner, saved.frames, saved.generators),
+            resumed=None
+            if saved is None
+            else Saved(saved.learner, saved.frames, saved.generators, saved.opponents),
             warm_start=self._start.warm_start,
         )
         self._model.submit(job, self._engine_built, self._build_refused)
@@ -288,10 +294,11 @@ class Trainer:
             row["iteration"], row["kind"] = iteration, kind
         self._writer.episodes(rows)
         if not evaluation:
-            self._episodes_total += len(rows)
+            learners = [row for row in rows if row.get("player", LEARNER) == LEARNER]
+            self._episodes_total += len(learners)
             self._episodes.extend(
                 EndedEpisode(request, first_slot + row["slot"], row["return"], row["length"])
-                for row in rows
+                for row in learners
             )
 
     def inferred(self, result: Inferred) -> None:
@@ -404,6 +411,7 @@ class Trainer:
         self._step = result.global_step
         self._recent_returns.extend(episode.episode_return for episode in episodes)
         hub = self._hub
+        hub.snapshot_if_due(result.policy_version)
         if hub.scheduler.ledger.conservation_error:
             text = f"{hub.scheduler.ledger.conservation_error} frames are unaccounted for"
             logger.error("%s; this is a defect", text)

@@ -19,6 +19,7 @@ from royale_client.wire.errors import ProtocolError
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello, Welcome
 from royale_client.wire.narrowing import FLOAT16
+from royale_client.wire.seating import ASSIGNMENTS
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_client.wire.spaces import leaves
 from royale_client.wire.version import negotiate
@@ -175,6 +176,7 @@ class Admission:
         first_slot: int,
         first_episode: int,
         policy_version: int,
+        assignments: tuple[dict[str, Any], ...] = (),
         last_requests: tuple[int, ...] | None = None,
     ) -> Welcome:
         """What the client is told.
@@ -185,6 +187,7 @@ class Admission:
             first_slot: Number of its first slot.
             first_episode: Ordinal of the next episode of its slots; keys their seeds.
             policy_version: Completed learn steps.
+            assignments: Who plays the first two episodes of its slots; empty if nobody asks.
             last_requests: For a client that takes its place in a checkpoint, the number of each
                 group's parked request.
         """
@@ -206,8 +209,8 @@ class Admission:
                 "feedback_wait_s": config.feedback_wait_timeout,
                 "first_step_s": config.first_step_timeout,
             },
-            assignments=(),
-            features=tuple(f for f in (SNAPSHOT, RESTART, FLOAT16) if f in hello.features),
+            assignments=assignments,
+            features=_used(hello, follows_assignments=bool(assignments)),
         )
 
     def no_actions(self) -> tuple[npt.NDArray[Any], ...]:
@@ -244,6 +247,12 @@ class Admission:
                 if awaited
                 else "start the server with a higher --min-clients",
             )
+
+
+def _used(hello: Hello, *, follows_assignments: bool) -> tuple[str, ...]:
+    """Which of the client's features this server makes use of."""
+    used = (SNAPSHOT, RESTART, FLOAT16, *((ASSIGNMENTS,) if follows_assignments else ()))
+    return tuple(feature for feature in used if feature in hello.features)
 
 
 def _seeds(seed: int, name: str, first_episode: int, count: int) -> npt.NDArray[np.uint64]:

@@ -23,6 +23,7 @@ from royale_server.endpoint.returning import Remembered, ReturningClients
 from royale_server.endpoint.roll import Roll
 from royale_server.saved_run import SavedClient, Sessions
 from royale_server.scheduler import Effect, Member, Rested, Role, Scheduler
+from royale_server.selfplay.book import SavedSeating
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +54,23 @@ class Continuity:
         config: Settings of the server.
         roll: Who is connected.
         listener: The run.
+        restart: Lets the episodes of a session begin anew.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self, config: ServerConfig, roll: Roll, listener: RestListener, clock: Callable[[], float]
+        self,
+        config: ServerConfig,
+        roll: Roll,
+        listener: RestListener,
+        *,
+        restart: Callable[[Member], None],
+        clock: Callable[[], float],
     ) -> None:
         self._config = config
         self._roll = roll
         self._listener = listener
+        self._restart = restart
         self._clock = clock
         self._returning = ReturningClients()
         self._gathering: Gathering | None = None
@@ -73,7 +82,13 @@ class Continuity:
 
     # --- rest points ----------------------------------------------------------------------
 
-    def rested(self, command: Rested, scheduler: Scheduler, episodes: EpisodeBook) -> None:
+    def rested(
+        self,
+        command: Rested,
+        scheduler: Scheduler,
+        episodes: EpisodeBook,
+        seating: SavedSeating,
+    ) -> None:
         """Ask every client that trains for a snapshot of its environments."""
         self._listener.rested(command.effects)
         state = scheduler.state()
@@ -88,6 +103,7 @@ class Continuity:
         self._gathering = Gathering(
             state=state,
             versions=episodes.versions(),
+            seating=seating,
             clients={member.name: self._saved_client(member.name) for member in state.members},
             waiting=dict.fromkeys(peer for peer in able if peer not in late),
             deadline=self._clock() + wait_s,
@@ -129,6 +145,7 @@ class Continuity:
                 scheduler=gathering.state,
                 clients=gathering.clients,
                 versions=dict(gathering.versions),
+                seating=gathering.seating,
             )
         )
 
@@ -222,11 +239,11 @@ class Continuity:
         scheduler.leave(remembered.member, self._clock())
         return None
 
-    def welcomed_back(self, peer: Peer, remembered: Remembered, scheduler: Scheduler) -> None:
+    def welcomed_back(self, peer: Peer, remembered: Remembered) -> None:
         """Send a client that was just welcomed to its place what its environments were like."""
         hello = _hello(peer)
         if RESTART not in hello.features:
-            self._begin_afresh(peer, scheduler, "they cannot be restored")
+            self._begin_afresh(peer, "they cannot be restored")
             return
         peer.remembered = remembered
         peer.restoring_since = self._clock()
@@ -247,7 +264,7 @@ class Continuity:
         assert remembered is not None, "the session lets only what was asked for through"
         if not to_adopt:
             why = failure or remembered.obstacle(_hello(peer))
-            self._begin_afresh(peer, scheduler, why or "the client did not say why")
+            self._begin_afresh(peer, why or "the client did not say why")
             return
         waiting = [group.waiting for group in remembered.member.groups]
         peer.session.adopt([request.num_asking for request in waiting if request])
@@ -269,13 +286,13 @@ class Continuity:
         text = f"client {member.name} of the checkpoint has not come back; it is awaited no longer"
         self._say("absent", text, client=member.name)
 
-    def _begin_afresh(self, peer: Peer, scheduler: Scheduler, why: str) -> None:
+    def _begin_afresh(self, peer: Peer, why: str) -> None:
         """The episodes of a client that is back begin anew, from their keyed seeds."""
         member = peer.member
         assert member is not None
         text = f"client {peer.name} is back; its {member.size} episodes begin anew: {why}"
         self._say("restarted", text, client=peer.name, episodes=member.size)
-        scheduler.restart(member, self._clock())
+        self._restart(member)
 
     def _say(self, kind: str, text: str, **facts: Any) -> None:  # noqa: ANN401 - facts of an event
         logger.warning("%s", text)

@@ -12,6 +12,7 @@ from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.returning import States
 from royale_server.saved_run import SavedClient
 from royale_server.scheduler import SchedulerState
+from royale_server.selfplay.book import SavedSeating
 
 MAX_BYTES = 2**30
 """Of all snapshots of one checkpoint: they are held in memory until it is written."""
@@ -25,6 +26,8 @@ class Gathering:
     """The scheduler's, at the rest point."""
     versions: Mapping[str, npt.NDArray[np.int64]]
     """Policy versions of the running episodes, then."""
+    seating: SavedSeating
+    """Who plays which seat, then."""
     clients: dict[str, SavedClient]
     """What is kept of each of its members, by name; snapshots are added to it."""
     waiting: dict[Peer, None]

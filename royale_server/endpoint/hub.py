@@ -28,6 +28,7 @@ from royale_server.endpoint.episodes import EpisodeBook
 from royale_server.endpoint.explaining import Explainer
 from royale_server.endpoint.finiteness import NonFinite, find_nonfinite
 from royale_server.endpoint.roll import Roll
+from royale_server.endpoint.seating import Seating
 from royale_server.endpoint.session import (
     Event,
     GoodbyeReceived,
@@ -129,13 +130,16 @@ class Hub:
         self._listener = listener
         self._clock = clock
         self._roll = Roll()
-        self._continuity = Continuity(config, self._roll, listener, clock)
+        self._continuity = Continuity(
+            config, self._roll, listener, restart=self._restart, clock=clock
+        )
         self._explainer = Explainer(config, self._roll, listener.queue_waiting, clock())
         self._episodes = EpisodeBook()
         self._next_episode: Counter[str] = Counter()
         self._is_stopped = False
         self._engine: Engine | None = None
         self._scheduler: Scheduler | None = None
+        self._seating_or_none: Seating | None = None
         self.on_wake: Callable[[float], None] = lambda _at: None
         """Called with the time at which `advance` is due if nothing happens before."""
         self.nonfinite_frames: Counter[str] = Counter()
@@ -150,6 +154,11 @@ class Hub:
         """The scheduler; there is one as soon as the engine is built."""
         assert self._scheduler is not None, "the engine is not built yet"
         return self._scheduler
+
+    @property
+    def _seating(self) -> Seating:
+        assert self._seating_or_none is not None, "the engine is not built yet"
+        return self._seating_or_none
 
     @property
     def peers(self) -> Iterable[Peer]:
@@ -222,10 +231,13 @@ class Hub:
         """
         self._engine = engine
         self._scheduler = scheduler
+        saved = None if sessions is None else (sessions.seating, sessions.scheduler.seats)
+        self._seating_or_none = Seating(self._config, engine, self._do, saved)
         if sessions is not None:
             members = self._continuity.expect(sessions, scheduler)
             self._episodes.load_versions(sessions.versions)
             self._add_slots(noise_slots(members, len(sessions.scheduler.steps)))
+            self._seating.expect(members)
         self._explainer.last_dispatch_at = self._clock()
         self._admit_lobby()
         self.advance()
@@ -246,6 +258,10 @@ class Hub:
     def expect_episodes(self, next_episodes: Mapping[str, int]) -> None:
         """Continue the episode ordinals of a resumed run."""
         self._next_episode.update(next_episodes)
+
+    def snapshot_if_due(self, version: int) -> None:
+        """The policy has this version now: keep it as an opponent, if it is time for one."""
+        self._seating.learned(version)
 
     def learned(self, *, version: int, target: int | None, duration_s: float) -> None:
         """A learn step is done; collecting goes on."""
@@ -406,10 +422,14 @@ class Hub:
             self._note_nonfinite(peer, step, bad)
             request.invalid_feedback = bad.feedback
             request.invalid_observation = bad.observation
-        scheduler = self.scheduler
+        scheduler, seating = self.scheduler, self._seating
+        players = seating.players(group, step)
+        seating.requested(group, request)
         scheduler.request(group, request, self._clock())
         if step.episodes:
             rows = self._episodes.ended(group, step, scheduler.ledger)
+            for record, row in zip(step.episodes, rows, strict=True):
+                row.update(players.get(record["row"], {}))
             self._listener.episodes_ended(
                 rows,
                 request=step.request,
@@ -477,6 +497,8 @@ class Hub:
         """Refuse a hello that cannot take part; raises `ProtocolError`."""
         awaited = self._continuity.awaited
         self._admission.check(hello, name, num_sessions, self._scheduler, awaited)
+        if self._seating_or_none is not None:
+            self._seating.check(hello)
 
     def _welcome(self, peer: Peer, hello: Hello) -> None:
         remembered = self._continuity.take(peer, self.scheduler)
@@ -486,11 +508,13 @@ class Hub:
             member = remembered.member
             self._roll.seat(peer, member)
             requests = tuple(group.waiting.number for group in member.groups if group.waiting)
-            self._send_welcome(peer, hello, self.scheduler.next_episode(member), requests)
+            fresh = self.scheduler.next_episode(member)
+            told = self._seating.came_back(member, hello, fresh)
+            self._send_welcome(peer, hello, fresh, told, requests)
         self._admission.admitted(hello)
         self._listener.client_joined(peer, hello)
         if remembered is not None:
-            self._continuity.welcomed_back(peer, remembered, self.scheduler)
+            self._continuity.welcomed_back(peer, remembered)
 
     def _welcome_new(self, peer: Peer, hello: Hello) -> None:
         first_episode = self._next_episode[peer.name]
@@ -500,13 +524,20 @@ class Hub:
         self._roll.seat(peer, member)
         self._episodes.add_slots(member.size)
         self._add_slots([(peer.name, slot) for slot in range(member.size)])
-        self._send_welcome(peer, hello, first_episode)
+        told = self._seating.joined(member, hello, first_episode)
+        self._send_welcome(peer, hello, first_episode, told)
+
+    def _restart(self, member: Member) -> None:
+        """All episodes of a client begin anew."""
+        self._seating.restarted(member)
+        self.scheduler.restart(member, self._clock())
 
     def _send_welcome(
         self,
         peer: Peer,
         hello: Hello,
         first_episode: int,
+        assignments: tuple[dict[str, Any], ...],
         last_requests: tuple[int, ...] | None = None,
     ) -> None:
         assert peer.member is not None
@@ -516,6 +547,7 @@ class Hub:
             first_slot=peer.member.groups[0].start,
             first_episode=first_episode,
             policy_version=self.scheduler.ledger.version,
+            assignments=assignments,
             last_requests=last_requests,
         )
         self._roll.send(peer, partial(peer.session.welcome, welcome))
@@ -525,7 +557,11 @@ class Hub:
         assert self._engine is not None
         keys = [slot_key(self._config.seed, name, slot) for name, slot in slots]
         add_slots = partial(self._engine.add_slots, np.array(keys, np.uint64))
-        self._model.submit(add_slots, lambda _: None, self._listener.failed)
+        self._do(add_slots)
+
+    def _do(self, job: Callable[[], None]) -> None:
+        """Have the model thread do something that nobody waits for."""
+        self._model.submit(job, None, self._listener.failed)
 
     # --- commands -----------------------------------------------------------------------
 
@@ -550,7 +586,8 @@ class Hub:
                 case Notice(kind=kind, message=message):
                     self._listener.event(kind, message)
                 case Rested():
-                    self._continuity.rested(command, scheduler, self._episodes)
+                    seating = self._seating.state()
+                    self._continuity.rested(command, scheduler, self._episodes, seating)
         self._continuity.gather()
         wake_at = scheduler.wake_at
         if wake_at is not None:
@@ -570,7 +607,9 @@ class Hub:
             peer = self._roll.by_member.get(group.member)
             if peer is not None and not peer.is_closed:
                 number, version = item.request.number, result.policy_version
-                peer.connection.send(peer.session.action(group.index, number, version, actions))
+                told = self._seating.unsent(group)
+                answer = peer.session.action(group.index, number, version, actions, told)
+                peer.connection.send(answer)
         self.scheduler.inferred(self._clock())
         self._listener.inferred(result)
         self.advance()
@@ -580,13 +619,14 @@ class Hub:
     def _settle(self) -> None:
         """Have the batch written while nobody waits for the model."""
         assert self._engine is not None
-        self._model.submit(self._engine.settle, None, self._listener.failed)
+        self._do(self._engine.settle)
 
     def _answer_nobody(self, group: Group, request: Request) -> None:
         peer = self._roll.by_member[group.member]
         none = self._admission.no_actions()
         version = self.scheduler.ledger.version
-        answer = partial(peer.session.action, group.index, request.number, version, none)
+        told = self._seating.unsent(group)
+        answer = partial(peer.session.action, group.index, request.number, version, none, told)
         self._roll.send(peer, answer)
 
     # --- ends -------------------------------------------------------------------------------

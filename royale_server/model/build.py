@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from royale_client.wire.spaces import leaves, mask_size
 from royale_server.config import ServerConfig
 from royale_server.model import random_state
 from royale_server.model.engine import Array, Engine
+from royale_server.model.opponents import Opponents
 from royale_server.model.threads import limit_threads
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,8 @@ class Saved:
     """For ``Engine.load_frames``."""
     generators: Mapping[str, Any]
     """For ``random_state.restore``."""
+    opponents: Mapping[str, torch.Tensor]
+    """For ``Opponents.load``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,10 @@ def build(
         policy.step_state,
         mask_size(spaces.action) if spaces.masks else None,
     )
-    engine = Engine(learner.policy, learner, storage)
+    opponents = Opponents(partial(components.policy, config.policy, spaces, device=device))
+    engine = Engine(learner.policy, learner, storage, opponents)
     if resumed is not None:
+        opponents.load(resumed.opponents)
         engine.load_frames(resumed.frames)
         random_state.restore(resumed.generators)
     return Built(

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from algorithms.base import Inference, Learner, LearnerState, Policy
 from algorithms.errors import LearnAborted, RestoreError
@@ -25,7 +26,16 @@ from algorithms.storage import Cells, RolloutStorage, contiguous
 from royale_client.wire.messages import Step
 from royale_server import crash_points
 from royale_server.model import random_state
-from royale_server.scheduler import Bootstrap, Bridge, Effect, Infer, Learn, Record
+from royale_server.model.opponents import Opponents
+from royale_server.scheduler import (
+    LEARNER_SEAT,
+    Bootstrap,
+    Bridge,
+    Effect,
+    Infer,
+    Learn,
+    Record,
+)
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = tuple[Array, ...]
@@ -59,7 +69,7 @@ class _Aside:
     """Rows of a batch that were gathered beside their cells."""
 
     has_cell: Array
-    """Which rows are the learner's. Shape ``(n,)``."""
+    """Which rows have a cell. Shape ``(n,)``, over the rows that the learner inferred."""
     observations: Arrays
 
 
@@ -69,8 +79,10 @@ class _Unwritten:
 
     batch: Infer
     cells: Cells
-    inference: Inference
+    inference: Inference | None
+    """Of the learner's rows; None if there are none, and so no cells."""
     masks: Array | None
+    """Of the same rows."""
     aside: _Aside | None
     """None if all rows were gathered into their cells."""
 
@@ -102,6 +114,8 @@ class Snapshot:
     """Complete cells by the names of `Engine.load_frames`, each ``(M, …)``."""
     generators: dict[str, Any]
     """The process's random generators; see ``random_state``."""
+    opponents: dict[str, Tensor] = field(default_factory=dict)
+    """Snapshots of the policy; see ``Opponents.tensors``."""
 
 
 class Engine:
@@ -111,12 +125,20 @@ class Engine:
         policy: The network; acts and values.
         learner: Trains it.
         storage: Cells as the scheduler's ledger numbers them.
+        opponents: Snapshots of the policy that play against it; None where nothing asks for them.
     """
 
-    def __init__(self, policy: Policy, learner: Learner, storage: RolloutStorage) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        learner: Learner,
+        storage: RolloutStorage,
+        opponents: Opponents | None = None,
+    ) -> None:
         self.policy = policy
         self.learner = learner
         self.storage = storage
+        self._opponents = opponents
         self._keys = np.zeros(0, np.uint64)
         self._has_values = VALUE in storage.step_state
         self._unvalued: list[tuple[IntArray, Arrays]] = []
@@ -125,6 +147,17 @@ class Engine:
     def add_slots(self, keys: npt.NDArray[np.uint64]) -> None:
         """Take the noise keys of new slots, in the order the ledger numbered them."""
         self._keys = np.concatenate([self._keys, keys])
+
+    @property
+    def opponents(self) -> Opponents:
+        """The snapshots of the policy."""
+        assert self._opponents is not None, "this engine was made without opponents"
+        return self._opponents
+
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """Numbers of the snapshots of the policy, oldest first; ask before the first job."""
+        return () if self._opponents is None else self._opponents.versions
 
     # --- jobs ---------------------------------------------------------------------------
 
@@ -135,7 +168,9 @@ class Engine:
         self.settle()
         noise = self._noise(batch)
         cells = contiguous(batch.cells)
-        if isinstance(cells, slice) and len(batch.cells) == len(noise):
+        if batch.seats is not None:
+            actions = self._infer_seated(batch, batch.seats, cells, noise)
+        elif isinstance(cells, slice) and len(batch.cells) == len(noise):
             actions = self._infer_in_place(batch, cells, noise)
         else:
             actions = self._infer_mixed(batch, cells, noise)
@@ -154,7 +189,9 @@ class Engine:
         if not len(batch.cells):
             return
         storage.assign(cells, batch.cell_slots, batch.ordinals)
-        step_state, masks, aside = unwritten.inference.complete(), unwritten.masks, unwritten.aside
+        inference, masks, aside = unwritten.inference, unwritten.masks, unwritten.aside
+        assert inference is not None, "rows with a cell are the learner's"
+        step_state = inference.complete()
         if aside is not None:
             has_cell = aside.has_cell
             for target, rows in zip(storage.observations, aside.observations, strict=True):
@@ -164,6 +201,10 @@ class Engine:
         if masks is not None:
             storage.write_masks(batch.cells, masks)
         storage.write_step_state(cells, step_state)
+
+    def take_snapshot(self, version: int) -> None:
+        """Copy the policy as it is now into the pool, as the snapshot of this version."""
+        self.opponents.take(version, self.policy)
 
     def learn(
         self,
@@ -228,6 +269,7 @@ class Engine:
             global_step=learner.global_step,
             frames=frames,
             generators=random_state.capture(),
+            opponents={} if self._opponents is None else self._opponents.tensors(),
         )
 
     def _unvalued_frames(self, cells: IntArray) -> dict[str, Array]:
@@ -286,8 +328,35 @@ class Engine:
 
     def _infer_mixed(self, batch: Infer, cells: Cells, noise: Noise) -> Arrays:
         """Some rows have no cell, or the cells are scattered: gather aside, then copy."""
-        steps: list[Step] = [item.request.payload for item in batch.items]
+        observations, masks = self._gathered(batch)
         has_cell = np.concatenate([item.learner for item in batch.items])
+        inference = self.policy.act(observations, masks, noise, deterministic=batch.evaluation)
+        aside = _Aside(has_cell, observations)
+        self._unwritten = _Unwritten(batch, cells, inference, masks, aside)
+        return inference.actions
+
+    def _infer_seated(self, batch: Infer, seats: IntArray, cells: Cells, noise: Noise) -> Arrays:
+        """Others play some rows: each policy infers its own, in a batch of its own."""
+        observations, masks = self._gathered(batch)
+        has_cell = np.concatenate([item.learner for item in batch.items])
+        self._unwritten = _Unwritten(batch, cells, None, None, None)
+        answers: list[tuple[Array, Arrays]] = []
+        for seat in np.unique(seats).tolist():
+            rows = seats == seat
+            shown = tuple(leaf[rows] for leaf in observations)
+            legal = None if masks is None else masks[rows]
+            if seat == LEARNER_SEAT:
+                inference = self.policy.act(shown, legal, noise.rows(rows))
+                aside = _Aside(has_cell[rows], shown)
+                self._unwritten = _Unwritten(batch, cells, inference, legal, aside)
+            else:
+                inference = self.opponents.policy(seat).act(shown, legal, noise.rows(rows))
+            answers.append((rows, inference.actions))
+        return _merged(answers)
+
+    def _gathered(self, batch: Infer) -> tuple[Arrays, Array | None]:
+        """Copy the observations and masks of a batch, wherever its cells are."""
+        steps: list[Step] = [item.request.payload for item in batch.items]
         columns = zip(*(step.observations for step in steps), strict=True)
         observations = tuple(
             _finite(np.concatenate(leaves, dtype=held.dtype))
@@ -296,10 +365,7 @@ class Engine:
         masks = None
         if self.storage.mask_size is not None:
             masks = np.concatenate([np.asarray(step.masks) for step in steps])
-        inference = self.policy.act(observations, masks, noise, deterministic=batch.evaluation)
-        aside = _Aside(has_cell, observations)
-        self._unwritten = _Unwritten(batch, cells, inference, masks, aside)
-        return inference.actions
+        return observations, masks
 
     def _noise(self, batch: Infer) -> Noise:
         episodes, steps = batch.episodes.view(np.uint64), batch.steps.view(np.uint64)
@@ -377,6 +443,17 @@ def _split(actions: Arrays, sizes: Sequence[int]) -> tuple[Arrays, ...]:
         answers.append(tuple(leaf[at : at + size] for leaf in actions))
         at += size
     return tuple(answers)
+
+
+def _merged(answers: Sequence[tuple[Array, Arrays]]) -> Arrays:
+    """Put the actions of several policies where their rows are."""
+    merged = []
+    for j, first in enumerate(answers[0][1]):
+        actions = np.empty((len(answers[0][0]), *first.shape[1:]), first.dtype)
+        for rows, leaves in answers:
+            actions[rows] = leaves[j]
+        merged.append(actions)
+    return tuple(merged)
 
 
 def _finite(rows: Array) -> Array:

@@ -219,6 +219,14 @@ SERVER = (
         deterministic=False,
     ),
     MetricSpec(
+        key="server/opponent_frames",
+        unit="frame",
+        meaning="Outcomes since this start of the server of snapshots' actions, in seats that are "
+        "not the learner's; never trained on, and counted beside the discarded ones.",
+        statistic="sum",
+        deterministic=False,
+    ),
+    MetricSpec(
         key="server/conservation_error",
         unit="frame",
         meaning="Frames that the books cannot account for. Anything but 0 is a defect.",

@@ -40,11 +40,12 @@ from royale_server.scheduler.commands import (
 )
 from royale_server.scheduler.config import Dispatch, SchedulerConfig
 from royale_server.scheduler.ledger import Discard, FrameLedger
-from royale_server.scheduler.roster import Group, Member, Request, Role, Span
+from royale_server.scheduler.roster import LEARNER_SEAT, Group, Member, Request, Role, Span
 from royale_server.scheduler.scheduler import Scheduler
 from royale_server.scheduler.state import SavedGroup, SavedMember, SchedulerState, Turns
 
 __all__ = [
+    "LEARNER_SEAT",
     "Answer",
     "Bootstrap",
     "Bridge",

@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from royale_server.scheduler.cells import first_of_block
 from royale_server.scheduler.commands import Effect, Infer, InferItem
 from royale_server.scheduler.ledger import FrameLedger
-from royale_server.scheduler.roster import ONE, Group, IntArray, Request, Span, joined
+from royale_server.scheduler.roster import (
+    LEARNER_SEAT,
+    ONE,
+    BoolArray,
+    Group,
+    IntArray,
+    Request,
+    Span,
+    joined,
+)
 
 
 class Batches:
@@ -55,6 +66,7 @@ class Batches:
                 steps.append(group.steps[item.rows])
                 group.steps[item.rows] += 1
         all_slots = learner_slots = joined(slots)
+        seats = None if is_whole else _seats(items)
         if is_whole:
             cells, ordinals = self._ledger.reserve_spans(spans, all_slots)
         else:
@@ -70,6 +82,7 @@ class Batches:
             ordinals,
             effects,
             evaluation,
+            seats,
         )
 
     def _item_of_rows(self, group: Group, request: Request) -> InferItem:
@@ -77,8 +90,16 @@ class Batches:
         rows = group.rows if request.num_asking == group.size else request.asks.nonzero()[0]
         learner = request.learner_rows[rows]
         if request.num_learner < len(rows) and group.trains:
-            self._ledger.answered_without_cell(group.span, rows[~learner])
+            self._note_without_cell(group, rows, learner)
         return InferItem(group, request, rows, learner)
+
+    def _note_without_cell(self, group: Group, rows: IntArray, learner: BoolArray) -> None:
+        """Enter in the books whose actions those are that have no cell."""
+        others = np.zeros(len(rows), np.bool_)
+        if group.seats is not None:
+            others = group.seats[rows] != LEARNER_SEAT
+            self._ledger.answered_for_others(group.span, rows[others])
+        self._ledger.answered_without_cell(group.span, rows[~learner & ~others])
 
     def _reserve_rows(
         self, items: Sequence[InferItem], slots: IntArray
@@ -94,3 +115,14 @@ class Batches:
                     self._ledger.as_block(item.group.span, place)
                 place += item.request.num_learner
         return cells, ordinals
+
+
+def _seats(items: Sequence[InferItem]) -> IntArray | None:
+    """Who plays each asking row over all items; None if the learner plays all."""
+    if all(item.group.seats is None for item in items):
+        return None
+    parts = []
+    for item in items:
+        seats = item.group.seats
+        parts.append(np.zeros(len(item.rows), np.int64) if seats is None else seats[item.rows])
+    return joined(parts)

@@ -82,6 +82,9 @@ class Infer:
     """Their frame numbers within the slot (a gap is a hole)."""
     effects: tuple[Effect, ...]
     evaluation: bool = False
+    seats: IntArray | None = None
+    """Who plays each asking row, over all items, in order; see ``Request.seats``. None: the policy
+    that learns plays all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from royale_server.scheduler.dispatcher import Dispatcher
 from royale_server.scheduler.ledger import FrameLedger
 from royale_server.scheduler.quorum import Quorum
 from royale_server.scheduler.roster import (
-    BoolArray,
+    LEARNER_SEAT,
     Group,
     Member,
     Request,
@@ -42,9 +42,11 @@ class Continuation:
         books = self._ledger.books()
         num_slots = len(books.tails)
         tainted = np.zeros(num_slots, np.bool_)
+        seats = np.zeros(num_slots, np.int64)
         episodes, steps = np.zeros(num_slots, np.int64), np.zeros(num_slots, np.int64)
         for group in (group for member in self._roster.members for group in member.groups):
             tainted[group.slots] = group.tainted
+            seats[group.slots] = LEARNER_SEAT if group.seats is None else group.seats
             episodes[group.slots] = group.episodes
             steps[group.slots] = group.steps
         parked = [member for member in self._roster.trainers if member.is_parked]
@@ -55,6 +57,7 @@ class Continuation:
             members=tuple(self._saved(member) for member in parked),
             books=books,
             tainted=tainted,
+            seats=seats,
             episodes=episodes,
             steps=steps,
         )
@@ -107,22 +110,25 @@ class Continuation:
         group.episodes = state.episodes[group.slots].copy()
         group.steps = state.steps[group.slots].copy()
         group.is_tainted = bool(group.tainted.any())
+        seats = state.seats[group.slots]
+        group.seats = seats.copy() if seats.any() else None
         group.entered = True
-        group.waiting = _parked(saved, saved.asks & ~group.tainted, now)
+        group.waiting = _parked(saved, group, now)
         self._quorum.enter_again(group, member, saved.turns)
         return group
 
 
-def _parked(saved: SavedGroup, learner_rows: BoolArray, now: float) -> Request:
+def _parked(saved: SavedGroup, group: Group, now: float) -> Request:
     """Return the request as it stood at the server, its outcome taken long ago."""
     request = Request(
         number=saved.number,
         asks=saved.asks,
         ended=np.zeros(saved.size, np.bool_),
         has_feedback=False,
+        seats=group.seats,
         payload=saved.payload,
     )
     request.received_at = now
-    request.learner_rows = learner_rows
+    request.learner_rows = learner_rows = group.learner_rows(saved.asks)
     request.num_asking, request.num_learner = count_true(saved.asks), count_true(learner_rows)
     return request

@@ -46,8 +46,9 @@ class Frames:
         else:
             self._take_outcome_by_row(group, request)
         request.learner_rows = request.asks
-        if group.is_tainted:
-            request.learner_rows = request.asks & ~group.tainted
+        group.seats = request.seats
+        if group.is_tainted or group.seats is not None:
+            request.learner_rows = group.learner_rows(request.asks)
             request.num_learner = count_true(request.learner_rows)
 
     def _take_outcome_by_row(self, group: Group, request: Request) -> None:
@@ -102,6 +103,7 @@ class Frames:
         """A group is gone: its waiting observations are kept, what it owes is lost."""
         self.bootstrap(group)
         self.give_up(group, Discard.LOST)
+        self._ledger.lose_others(group.span)
         self._ledger.forget_tails(group.slots)
 
     # --- what follows a frame ----------------------------------------------------------------
@@ -120,5 +122,6 @@ class Frames:
         self.bootstrap(group)
         self._ledger.restart(group.span)
         group.tainted[:] = group.is_tainted = False
+        group.seats = None
         group.episodes = np.full(group.size, episode)
         group.steps[:] = 0

@@ -20,6 +20,7 @@ from royale_server.scheduler.slots import (
     CELL_GIVEN_UP,
     NEVER,
     NO_CELL,
+    OF_OTHERS,
     SETTLED,
     WITH_CELL,
     WITHOUT_CELL,
@@ -61,6 +62,12 @@ class FrameLedger:
         self.loaded_total = 0
         self.no_state_total = 0
         self.without_cell_total = 0
+        self.others_answered_total = 0
+        """Actions inferred for somebody else than the learner, and those loaded while open."""
+        self.others_total = 0
+        """Those of them whose outcome arrived: frames that are never trained on."""
+        self.others_lost_total = 0
+        """Those whose outcome never comes."""
         self.env_steps_total = 0
         """Environment steps reported by learner seats, trained on or not."""
         self._given_up = dict.fromkeys(Discard, 0)
@@ -152,6 +159,13 @@ class FrameLedger:
         self._slots.answered[span.slots][rows] = WITHOUT_CELL
         self._slots.tail[span.slots][rows] = NO_CELL
 
+    def answered_for_others(self, span: Span, rows: IntArray) -> None:
+        """Note that these rows of a span got an action of somebody else than the learner."""
+        self.settle(span)
+        self._slots.answered[span.slots][rows] = OF_OTHERS
+        self._slots.tail[span.slots][rows] = NO_CELL
+        self.others_answered_total += len(rows)
+
     # --- its outcome arrives -----------------------------------------------------------
 
     def receive(
@@ -218,7 +232,9 @@ class FrameLedger:
         if not has_feedback:
             answered[answered == NEVER] = SETTLED  # fresh episodes: no action is open anywhere
             return
-        self.env_steps_total += int(np.count_nonzero(answered != SETTLED))
+        others = answered == OF_OTHERS
+        self.env_steps_total += int(np.count_nonzero((answered != SETTLED) & ~others))
+        self.others_total += int(np.count_nonzero(over & others))
         self.no_state_total += int(np.count_nonzero(over & (answered == NEVER)))
         self.without_cell_total += int(np.count_nonzero(over & (answered == WITHOUT_CELL)))
 
@@ -267,6 +283,14 @@ class FrameLedger:
         self._given_up[reason] += len(cells)
         return tails[followed], cells[followed]
 
+    def lose_others(self, span: Span) -> None:
+        """Wait no longer for the outcome of actions of others than the learner in these slots."""
+        self.settle(span)
+        answered = self._slots.answered[span.slots]
+        others = answered == OF_OTHERS
+        self.others_lost_total += int(np.count_nonzero(others))
+        answered[others] = SETTLED
+
     def open_cells(self, span: Span) -> IntArray:
         """Reserved cells of a group, in slot order."""
         return self.open_rows(span)[1]
@@ -307,7 +331,7 @@ class FrameLedger:
 
         The frame numbers get a gap: nothing that comes is a successor of what was.
         """
-        self.settle(span)
+        self.lose_others(span)
         self._slots.restart(span.slots)
 
     # --- the iteration ------------------------------------------------------------------
@@ -349,7 +373,12 @@ class FrameLedger:
         self._settle_all()
         made = self.reserved_total + self.loaded_total
         kept = self.stored_total + self.discarded_total + self._cells.count(RESERVED)
-        return abs(made - kept) + abs(self.num_complete - self._cells.count(COMPLETE))
+        of_others = self.others_total + self.others_lost_total + self._slots.num_of_others()
+        return (
+            abs(made - kept)
+            + abs(self.num_complete - self._cells.count(COMPLETE))
+            + abs(self.others_answered_total - of_others)
+        )
 
     def books(self) -> LedgerBooks:
         """Copy what decides the future of the frames. No cell may be reserved."""
@@ -365,6 +394,7 @@ class FrameLedger:
         self.num_complete = count
         self.stored_total += count
         self.loaded_total += count
+        self.others_answered_total += self._slots.num_of_others()
 
     def _settle_all(self) -> None:
         """Bring the columns of slots and of cells up to date."""

@@ -17,6 +17,9 @@ BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 
+LEARNER_SEAT = 0
+"""In an array of who plays which row: the policy that learns. Other numbers are others."""
+
 ONE = np.array(1)
 """As an array: turning a Python number into one costs more than adding it."""
 
@@ -89,6 +92,9 @@ class Request:
     """Rows whose reward or final observation is not finite; None means none."""
     invalid_observation: BoolArray | None = None
     """Asking rows whose observation is not finite; None means none."""
+    seats: IntArray | None = None
+    """Who plays each row from now on, ``(n,)``: 0 the policy that learns, other numbers others;
+    None: it plays them all. A row changes hands only with the request in which it ended."""
     payload: Any = None
     """The received message; never looked into here."""
     received_at: float = field(init=False)
@@ -124,6 +130,8 @@ class Group:
     """Some row's running episode is not trained on."""
     tainted: BoolArray = field(init=False)
     """Which rows' are not, ``(n,)``."""
+    seats: IntArray | None = None
+    """Who plays each row's running episode, as in its last request."""
     episodes: IntArray = field(init=False)
     """Ordinal of each row's running episode, ``(n,)``. Never written to, only replaced."""
     steps: IntArray = field(init=False)
@@ -158,6 +166,11 @@ class Group:
         self.steps = np.zeros(self.size, np.int64)
         for shared in (self.rows, self.slot_numbers, self.everyone, self.nobody):
             shared.flags.writeable = False
+
+    def learner_rows(self, asks: BoolArray) -> BoolArray:
+        """Those of the asking rows that are to be trained on, ``(n,)``."""
+        rows = asks & ~self.tainted if self.is_tainted else asks
+        return rows if self.seats is None else rows & (self.seats == LEARNER_SEAT)
 
 
 @dataclass(slots=True, eq=False)

@@ -20,6 +20,8 @@ CELL_GIVEN_UP: Final = 2
 WITHOUT_CELL: Final = 3
 SETTLED: Final = 4
 """Its last frame is settled, if it had one, and its next is not yet inferred."""
+OF_OTHERS: Final = 5
+"""Without a cell, since somebody else than the learner plays it."""
 
 
 class Slots:
@@ -61,6 +63,10 @@ class Slots:
     def forget_tails(self, slots: slice | BoolArray) -> None:
         """Let nothing that comes later be taken for a successor of these slots' last frames."""
         self.tail[self.used][slots] = NO_CELL
+
+    def num_of_others(self) -> int:
+        """Slots in which an action of somebody else than the learner is being carried out."""
+        return int(np.count_nonzero(self.answered[self.used] == OF_OTHERS))
 
     def overwritten(self, cells: IntArray, slots: IntArray) -> None:
         """These frames of these slots are no longer stored: nothing follows them."""

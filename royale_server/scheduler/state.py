@@ -67,6 +67,8 @@ class SchedulerState:
     books: LedgerBooks
     tainted: BoolArray
     """Slots whose running episode is not trained on, ``(S,)``."""
+    seats: IntArray
+    """Who plays each slot's running episode, ``(S,)``; see ``Request.seats``."""
     episodes: IntArray
     """Ordinal of each slot's running episode, ``(S,)``."""
     steps: IntArray

@@ -14,6 +14,9 @@ from tests.scheduler.plans import Plan
 NEW_EPISODE = 2
 """Observations of an episode are numbered one by one; a new episode skips a number."""
 
+LEARNER, SNAPSHOT, SCRIPTED = 0, 7, -1
+"""Who may play a row. A scripted bot lives in the client: its row does not ask."""
+
 
 @dataclass(slots=True, eq=False)
 class ClientGroup:
@@ -31,6 +34,8 @@ class ClientGroup:
     """Rows whose open action this session's server knows nothing of."""
     is_resetting: list[bool] = field(default_factory=list)
     is_tainted: list[bool] = field(default_factory=list)
+    seats: list[int] = field(default_factory=list)
+    """Who plays each row's running episode."""
     frames: list[Frame | None] = field(default_factory=list)
     observations: list[int] = field(default_factory=list)
     owes_answer: bool = False
@@ -58,29 +63,50 @@ def begin_afresh(cg: ClientGroup) -> None:
     cg.is_unknown = [False] * cg.size
     cg.is_resetting = [False] * cg.size
     cg.is_tainted = [False] * cg.size
+    cg.seats = [LEARNER] * cg.size
     cg.frames = [None] * cg.size
 
 
 def next_request(cg: ClientGroup, plan: Plan) -> Request:
     """What the environments show after the last actions."""
-    has_feedback = not cg.is_fresh or any(cg.is_open)
+    acted = list(cg.seats)
+    if cg.is_fresh and not any(cg.is_open):
+        for row in range(cg.size):
+            _change_hands(cg, row, plan)
     rows = [_row(cg, row, plan) for row in range(cg.size)]
-    return _made(cg, plan, [a for a, _ in rows], [e for _, e in rows], has_feedback)
+    asks = [a and seat != SCRIPTED for (a, _), seat in zip(rows, cg.seats, strict=True)]
+    return _made(cg, plan, asks, [e for _, e in rows], acted)
 
 
 def closing_request(cg: ClientGroup, plan: Plan) -> Request:
     """The last step before goodbye: every open row truncated, nobody asks."""
-    has_feedback = not cg.is_fresh or any(cg.is_open)
-    return _made(cg, plan, [False] * cg.size, list(cg.is_open), has_feedback)
+    return _made(cg, plan, [False] * cg.size, list(cg.is_open), cg.seats)
+
+
+def _change_hands(cg: ClientGroup, row: int, plan: Plan) -> None:
+    """Somebody plays the row's next episode; the learner always plays one row of a group."""
+    if not plan.others or cg.client.role is Role.EVAL:
+        return
+    seat = cg.chance.choice((LEARNER, LEARNER, SNAPSHOT, SCRIPTED))
+    is_needed = LEARNER not in (*cg.seats[:row], *cg.seats[row + 1 :])
+    cg.seats[row] = LEARNER if is_needed else seat
 
 
 def _row(cg: ClientGroup, row: int, plan: Plan) -> tuple[bool, bool]:
-    """Whether the row asks, and whether its episode ended."""
+    """Whether the row would ask, and whether its episode ended."""
+    asks, ended = _played(cg, row, plan)
+    if ended:
+        _change_hands(cg, row, plan)
+    return asks, ended
+
+
+def _played(cg: ClientGroup, row: int, plan: Plan) -> tuple[bool, bool]:
     chance = cg.chance
     if cg.is_resetting[row]:
         cg.is_resetting[row] = False
         return True, False
-    if not cg.is_open[row]:
+    is_scripted = cg.seats[row] == SCRIPTED and not cg.is_fresh
+    if not (cg.is_open[row] or is_scripted):
         is_out = plan.mode == "turn" and cg.is_fresh and chance.random() < 0.3
         return not is_out, False
     ended = chance.random() < plan.end_probability
@@ -93,14 +119,21 @@ def _row(cg: ClientGroup, row: int, plan: Plan) -> tuple[bool, bool]:
 
 
 def _made(
-    cg: ClientGroup, plan: Plan, asks: list[bool], ended: list[bool], has_feedback: bool
+    cg: ClientGroup,
+    plan: Plan,
+    asks: list[bool],
+    ended: list[bool],
+    acted: list[int],
 ) -> Request:
+    has_feedback = not cg.is_fresh or any(cg.is_open)
     bad_feedback, bad_observation = _nonfinite(cg, plan, asks)
-    sent = Sent(cg.group.start, list(cg.frames), [], 0, 0)
+    sent = Sent(cg.group.start, list(cg.frames), [], 0, 0, 0)
     for row in range(cg.size):
         if cg.is_open[row] and (asks[row] or ended[row]):
             sent.no_state += cg.is_unknown[row]
-            sent.without_cell += cg.frames[row] is None and not cg.is_unknown[row]
+            is_without_cell = cg.frames[row] is None and not cg.is_unknown[row]
+            sent.without_cell += is_without_cell and acted[row] == LEARNER
+            sent.of_others += is_without_cell and acted[row] != LEARNER
             cg.is_open[row] = cg.is_unknown[row] = False
             cg.frames[row] = None
         if asks[row]:
@@ -115,6 +148,7 @@ def _made(
         asks=np.array(asks),
         ended=np.array(ended),
         has_feedback=has_feedback,
+        seats=np.array(cg.seats) if any(cg.seats) else None,
         payload=sent,
     )
     if any(bad_feedback) or any(bad_observation):

@@ -40,7 +40,9 @@ class Sent:
     no_state: int
     """Rows that settle an action of which this session's server knows nothing."""
     without_cell: int
-    """Rows that settle an action that was answered without a cell."""
+    """Rows that settle an action of the learner that was answered without a cell."""
+    of_others: int
+    """Rows that settle an action of somebody else."""
 
 
 class Books:
@@ -63,11 +65,13 @@ class Books:
         self._given_up = 0
         self._no_state = 0
         self._without_cell = 0
+        self._of_others = 0
 
     def arrived(self, sent: Sent) -> None:
         """A training client's request reached the server."""
         self._no_state += sent.no_state
         self._without_cell += sent.without_cell
+        self._of_others += sent.of_others
 
     def apply(self, effects: Sequence[Any]) -> None:
         """What storage is told with a batch or a learn step."""
@@ -129,6 +133,7 @@ class Books:
         self._cells = {place: self._cells[cell] for place, cell in enumerate(cells)}
         self._ledger = ledger
         self._inferred = self._given_up = self._no_state = self._without_cell = 0
+        self._of_others = 0
         self._stored = len(cells)
 
     def _reserve_one(
@@ -188,6 +193,7 @@ class Books:
             (ledger.discarded_total, self._given_up, "given up"),
             (ledger.no_state_total, self._no_state, "without state"),
             (ledger.without_cell_total, self._without_cell, "without cell"),
+            (ledger.others_total, self._of_others, "of others"),
         )
         for got, expected, what in books:
             if got != expected:

@@ -87,6 +87,7 @@ class Desk:
         bad_reward: str | None = None,
         bad_observation: str | None = None,
         has_feedback: bool | None = None,
+        seats: Sequence[int] | None = None,
     ) -> None:
         """A group's next request arrives; by default every row asks and none has ended."""
         number = self._numbers.get(group, 0) + 1
@@ -96,6 +97,7 @@ class Desk:
             asks=rows(asks or "1" * group.size),
             ended=rows(ended or "0" * group.size),
             has_feedback=number > 1 if has_feedback is None else has_feedback,
+            seats=None if seats is None else np.array(seats),
         )
         if bad_reward or bad_observation:
             request.invalid_feedback = rows(bad_reward or "0" * group.size)

@@ -40,6 +40,8 @@ class Plan:
     infer_s: float = 0.0005
     learn_s: float = 0.05
     end_probability: float = 0.05
+    others: bool = False
+    """Whether others than the learner play some rows: snapshots, and bots on the client's side."""
     invalid_probability: float = 0.0
     """How often a row's reward or observation is not finite."""
     duration_s: float = 3.0
@@ -95,6 +97,7 @@ def random_plan(seed: int) -> Plan:
         config=SchedulerConfig(first_step_timeout_s=0.7, **settings),
         mode=draw.choice(MODES),
         slow=slow,
+        others=seed % 3 == 0,
         invalid_probability=draw.choice((0.0, 0.0, 0.0, 0.03)),
         joins=draw.choice((0, 0, 1, 2)),
         leaves=leaves,
@@ -123,6 +126,7 @@ def calm_plan(seed: int) -> Plan:
         trouble_s=_length_s(sessions, target, 3),
         config=SchedulerConfig(**dispatch_settings(draw)),
         mode=draw.choice(MODES),
+        others=seed % 3 == 0,
         joins=draw.choice((0, 1, 2)),
         leaves=draw.choice((0, 1, 2)),
         pauses=draw.choice((0, 0, 1)),
@@ -151,6 +155,7 @@ def deterministic_plan(seed: int) -> Plan:
             deterministic=True, min_clients=len(sessions), **dispatch_settings(draw)
         ),
         mode=mode,
+        others=seed % 3 == 0,
         slow={0: float(draw.choice((1, 3, 10)))},
         invalid_probability=draw.choice((0.0, 0.0, 0.03)),
         hangs=draw.choice((0, 0, 1)),

@@ -40,6 +40,7 @@ def test_no_promise_breaks_whatever_happens_to_a_run(part: int) -> None:
     assert sum(world.timeouts for world in worlds) > 0
     assert sum(world.rests for world in worlds) > 0
     assert sum(world.evaluated_while_closed for world in worlds) > 0
+    assert sum(world.rows_of_others > 0 for world in worlds) > 0.2 * SCHEDULES_PER_PART
     for reason in (Discard.LATE, Discard.CUT, Discard.LOST, Discard.INVALID):
         assert sum(world.given_up[reason] for world in worlds) > 0
     assert sum(world.restarts.count > 0 for world in worlds) > 0.8 * SCHEDULES_PER_PART

@@ -32,7 +32,13 @@ from royale_server.scheduler import (
     Role,
     Scheduler,
 )
-from tests.scheduler.actors import Client, ClientGroup, closing_request, next_request
+from tests.scheduler.actors import (
+    LEARNER,
+    Client,
+    ClientGroup,
+    closing_request,
+    next_request,
+)
 from tests.scheduler.books import Books, Frame, Sent
 from tests.scheduler.plans import Plan
 from tests.scheduler.restarts import Restarts
@@ -75,6 +81,7 @@ class World:
         self.timeouts = 0
         self.rests = 0
         self.requests = 0
+        self.rows_of_others = 0
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = itertools.count()
         self._wake_at: float | None = None
@@ -233,16 +240,33 @@ class World:
         if roles != {Role.EVAL if batch.evaluation else Role.TRAIN}:
             self.fault("evaluation and training in one batch")
         for item in batch.items:
-            tainted = self.by_group[item.group].is_tainted
-            expected = [not batch.evaluation and not tainted[row] for row in item.rows.tolist()]
+            cg = self.by_group[item.group]
+            trained_on = [
+                not (batch.evaluation or tainted) and seat == LEARNER
+                for tainted, seat in zip(cg.is_tainted, cg.seats, strict=True)
+            ]
+            expected = [trained_on[row] for row in item.rows.tolist()]
             if item.learner.tolist() != expected:
                 self.fault("a cell for a row that is not to be trained on, or none for one that is")
+        self._check_seats(batch)
         if batch.evaluation:
             self.evaluated_while_closed += not self.scheduler.is_open
         ledger = self.scheduler.ledger
         before = ledger.num_complete + ledger.num_reserved - len(batch.cells)
         if len(batch.cells) and before >= self.plan.target:
             self.fault(f"learner rows inferred while closed ({before} of {self.plan.target})")
+
+    def _check_seats(self, batch: Infer) -> None:
+        """Every asking row is played by whom its client expects."""
+        expected = [
+            self.by_group[item.group].seats[row]
+            for item in batch.items
+            for row in item.rows.tolist()
+        ]
+        got = [LEARNER] * len(expected) if batch.seats is None else batch.seats.tolist()
+        if got != expected:
+            self.fault(f"rows played by {got} and not by {expected}")
+        self.rows_of_others += sum(map(bool, got))
 
     def _inferred(self, batch: Infer, frames: list[list[Frame | None]]) -> None:
         self._is_busy = False
@@ -312,6 +336,7 @@ class World:
             cg.is_open = list(cg.is_unknown)
             cg.is_resetting = [False] * size
             cg.is_tainted = [False] * size
+            cg.seats = [LEARNER] * size
             cg.frames = [None] * size
             cg.observations = [0] * size
             client.groups.append(cg)
