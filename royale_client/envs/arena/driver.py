@@ -1,25 +1,28 @@
 """EnvDriver over battles: slot 2 b + s is seat s of battle b, and both seats end together.
 
-A battle that ended is begun anew at once, so every slot asks in every turn. This module knows the
-client's side of the arena; the battles themselves are `batch`'s.
+A battle that ended is begun anew at once, so every slot asks in every turn but those that a bot
+plays. This module knows the client's side of the arena; the battles themselves are `batch`'s, and
+who plays which seat is `seats`'.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from royale_client.driver import Leaves, SnapshotError, Turn, farewell
+from royale_client.driver import BoolArray, Leaves, SnapshotError, Turn, farewell, take_rows
 from royale_client.driver_episodes import EpisodeTracker
 from royale_client.envs.arena.batch import ArenaBatch, IntArray
+from royale_client.envs.arena.bots import BOTS
 from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.records import EPISODE_METRICS, episode_metrics
 from royale_client.envs.arena.reward_config import RewardConfig
 from royale_client.envs.arena.rules import ACTIONS, SEATS
+from royale_client.envs.arena.seats import Seats
 from royale_client.envs.arena.tensors import PLANES_SHAPE
 from royale_client.snapshots.document import (
     read_document,
@@ -28,6 +31,7 @@ from royale_client.snapshots.document import (
     write_document,
 )
 from royale_client.wire.episodes import EpisodeMetric
+from royale_client.wire.seating import SeatAssignment
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
 
 
@@ -62,6 +66,8 @@ class ArenaDriver:
         self.action_space: SpaceSpec = DiscreteSpec(ACTIONS)
         self._identity = {**identity, "slots": self.num_slots}
         self._episodes = EpisodeTracker(self.num_slots, clock)
+        self._seats = Seats(self.num_slots)
+        self._asks: BoolArray | None = None
         self._turn: Turn | None = None
 
     def reset(self, seeds: npt.NDArray[np.uint64]) -> Turn:
@@ -70,17 +76,26 @@ class ArenaDriver:
         # A battle has one key; its other seat's seed is of no use.
         self._batch.reset(seeds[::SEATS].copy())
         self._episodes.begin_all()
-        self._turn = Turn.first(self._seen(), self._legal(), self._clock() - started_s)
+        self._asks = self._seats.begin(np.arange(self.num_slots))
+        self._turn = Turn.first(*self._asked(), self._clock() - started_s)._replace(asks=self._asks)
         return self._turn
+
+    @property
+    def bots(self) -> Sequence[str]:
+        """See `SeatedDriver.bots`."""
+        return tuple(BOTS)
+
+    def assign(self, assignments: Sequence[SeatAssignment], *, afresh: bool) -> None:
+        """See `SeatedDriver.assign`."""
+        self._seats.assign(assignments, afresh=afresh)
 
     def step(self, actions: Leaves) -> Turn:
         """Carry out one decision of both seats of every battle; see `EnvDriver.step`."""
         started_s = self._clock()
-        batch = self._batch
-        (chosen,) = actions
-        over = batch.step(chosen.reshape(-1, SEATS))
+        batch, acted = self._batch, self._asks
+        over = batch.step(self._seats.actions(batch.battles, acted, actions[0]))
         rewards = batch.rewards.rewards.reshape(-1).copy()
-        self._episodes.add(rewards, None)
+        self._episodes.add(rewards, None)  # a bot acts, too, in a battle that it plays in
         terminated = np.zeros(self.num_slots, np.bool_)
         finals: Leaves | None = None
         episodes: tuple[Mapping[str, Any], ...] = ()
@@ -93,16 +108,18 @@ class ArenaDriver:
             ]
             episodes = self._episodes.finish(ended, metrics)
             batch.begin_next(over)
+            self._asks = self._seats.begin(ended)
+        observations, masks = self._asked()
         self._turn = Turn(
-            asks=None,
-            observations=self._seen(),
-            masks=self._legal(),
+            asks=self._asks,
+            observations=observations,
+            masks=masks,
             rewards=rewards,
             terminated=terminated,
             truncated=np.zeros(self.num_slots, np.bool_),
             final_observations=finals,
             episodes=episodes,
-            frames=self.num_slots,
+            frames=len(actions[0]),
             env_time_s=self._clock() - started_s,
         )
         return self._turn
@@ -112,7 +129,8 @@ class ArenaDriver:
         turn = self._turn
         if turn is None or turn.terminated is None:
             return None
-        return farewell(turn, ~turn.terminated, self._seen())
+        is_open = ~turn.terminated if self._asks is None else ~turn.terminated & self._asks
+        return farewell(turn, is_open, self._seen())
 
     def snapshot(self) -> bytes:
         """Return everything that decides what comes next; see `EnvDriver.snapshot`."""
@@ -122,6 +140,7 @@ class ArenaDriver:
             "turn": turn_to_plain(self._turn),
             "episodes": self._episodes.snapshot(),
             "batch": self._batch.snapshot(),
+            "seats": self._seats.snapshot(),
         }
         return write_document(self._identity, body)
 
@@ -133,9 +152,10 @@ class ArenaDriver:
             turn = turn_from_plain(body["turn"], self.num_slots, self.observation_space)
             self._batch.restore(body["batch"])
             self._episodes.restore(body["episodes"])
+            self._seats.restore(body["seats"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotError(f"the snapshot is no state of the arena: {error!r}") from error
-        self._turn = turn
+        self._turn, self._asks = turn, turn.asks
         return turn
 
     def close(self) -> None:
@@ -147,8 +167,12 @@ class ArenaDriver:
         planes = batch.planes.reshape(self.num_slots, *PLANES_SHAPE)
         return planes, batch.vector.reshape(self.num_slots, VECTOR_SIZE)
 
-    def _legal(self) -> npt.NDArray[np.bool_]:
-        return self._batch.mask.reshape(self.num_slots, ACTIONS)
+    def _asked(self) -> tuple[Leaves, BoolArray]:
+        """Return what the slots that ask see and may do."""
+        masks = self._batch.mask.reshape(self.num_slots, ACTIONS)
+        if self._asks is None:
+            return self._seen(), masks
+        return take_rows(self._seen(), self._asks), masks[self._asks]
 
 
 def _slots_of(battles: IntArray) -> IntArray:
