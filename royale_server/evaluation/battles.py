@@ -14,6 +14,7 @@ import numpy.typing as npt
 from royale_client.envs.arena import kernels
 from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.deals import start
+from royale_client.envs.arena.replay import Replay, record
 from royale_client.envs.arena.rules import ACTIONS, DRAWN, RUNNING, SEATS
 from royale_client.envs.arena.state import Battles, empty, views_of
 from royale_client.envs.arena.tensors import PLANES_SHAPE, observe
@@ -30,27 +31,36 @@ def play(
     second: Player,
     *,
     progress: Callable[[int], None],
-) -> None:
-    """Play all pairs of a round.
+) -> Replay:
+    """Play all pairs of a round; return the first of its battles.
 
     Args:
         evaluation: Takes the results.
-        first: The player whose results they are.
+        first: The player whose results they are; it sits in seat 0 of the battle returned.
         second: The other one.
         progress: Called with the number of battles that are over, after every block.
     """
+    replays: list[Replay] = []
     for begin in range(0, evaluation.num_pairs, BLOCK_PAIRS):
         pairs = np.arange(begin, min(begin + BLOCK_PAIRS, evaluation.num_pairs))
-        outcomes = _play_block(evaluation.seed, pairs, first, second)
+        battles, played = _play_block(evaluation.seed, pairs, first, second)
+        outcomes = battles.outcome.reshape(SEATS, len(pairs))
         for side in range(SEATS):
             evaluation.enter(pairs, side, _results(outcomes[side], side))
+        if not replays:
+            replays.append(record(battles, 0, (first.name, second.name), played))
         progress(evaluation.num_known)
+    return replays[0]
 
 
 def _play_block(
     seed: int, pairs: npt.NDArray[np.int64], first: Player, second: Player
-) -> npt.NDArray[np.int32]:
-    """Return how the battles ended, ``(2, k)``: in row s the first player sat in seat s."""
+) -> tuple[Battles, list[list[int]]]:
+    """Play ``2 k`` battles: in the first k the first player sits in seat 0, then in seat 1.
+
+    Returns:
+        The battles, and both seats' actions of the first one, a pair a decision.
+    """
     count = len(pairs)
     battles = empty(SEATS * count)
     start(
@@ -62,6 +72,7 @@ def _play_block(
     )
     tensors = _Tensors(SEATS * count)
     actions = np.zeros((SEATS * count, SEATS), np.int32)
+    played: list[list[int]] = []
     while len(running := (battles.outcome == RUNNING).nonzero()[0]):
         is_late = running >= count
         sides = running[~is_late], running[is_late]
@@ -70,8 +81,10 @@ def _play_block(
             for player, rows in ((first, sides[seat]), (second, sides[1 - seat])):
                 if len(rows):
                     actions[rows, seat] = player.act(tensors.view(battles, rows, seat))
+        if running[0] == 0:
+            played.append(actions[0].tolist())
         kernels.step(battles, actions)
-    return battles.outcome.reshape(SEATS, count)
+    return battles, played
 
 
 class _Tensors:

@@ -37,10 +37,17 @@ class View:
 
 
 class Player(ABC):
-    """Chooses actions for one seat of many battles."""
+    """Chooses actions for one seat of many battles.
+
+    Args:
+        name: What a person calls it.
+    """
 
     needs_view = True
     """Whether the tensors of a view are looked at."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     @abstractmethod
     def act(self, view: View) -> npt.NDArray[np.int64]:
@@ -52,7 +59,8 @@ class BotPlayer(Player):
 
     needs_view = False
 
-    def __init__(self, bot: Bot) -> None:
+    def __init__(self, name: str, bot: Bot) -> None:
+        super().__init__(name)
         self._bot = bot
 
     def act(self, view: View) -> npt.NDArray[np.int64]:
@@ -68,11 +76,13 @@ class PolicyPlayer(Player):
     """A policy.
 
     Args:
+        name: What a person calls it.
         policy: Acts.
         greedy: Take the most likely action in place of a drawn one.
     """
 
-    def __init__(self, policy: Policy, *, greedy: bool) -> None:
+    def __init__(self, name: str, policy: Policy, *, greedy: bool) -> None:
+        super().__init__(name)
         self._policy = policy
         self._greedy = greedy
 
@@ -95,7 +105,7 @@ class PolicyPlayer(Player):
 
 def bot_player(name: str) -> Player | None:
     """Return a new player of one of the scripted bots; None if no bot has that name."""
-    return BotPlayer(make_bot(name)) if name in BOTS else None
+    return BotPlayer(name, make_bot(name)) if name in BOTS else None
 
 
 def bot_names() -> list[str]:

@@ -138,5 +138,4 @@ def _correlation(results: Results) -> float | None:
     sides = results.astype(np.float64).T
     if len(results) < 2 or not sides.std(axis=1).all():
         return None
-    (_, correlation), _ = np.corrcoef(sides).tolist()
-    return float(correlation)
+    return float(np.asarray(np.corrcoef(sides))[0, 1])

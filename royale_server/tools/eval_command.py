@@ -36,6 +36,8 @@ examples:
   royale eval first --against first@200704           against its own past
   royale eval heuristic --against random
 
+  royale eval first --against heuristic --replays replays     see royale replay
+
 exit codes: 0 done; 1 a checkpoint could not be read; 2 no such player, or a wrong flag; 130 Ctrl-C
 """
 
@@ -66,6 +68,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (runs)"
     )
+    parser.add_argument(
+        "--replays", type=Path, metavar="DIR", help="record one battle against each of them there"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
     parser.set_defaults(command=run)
 
@@ -89,7 +94,10 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     for name in arguments.against or _AGAINST:
         evaluation = EvaluationRound(arguments.battles // 2, arguments.seed)
         progress = _Progress(name, arguments.battles)
-        play(evaluation, first, _player(name, arguments), progress=progress)
+        replay = play(evaluation, first, _player(name, arguments), progress=progress)
+        if arguments.replays is not None:
+            arguments.replays.mkdir(parents=True, exist_ok=True)
+            replay.write(arguments.replays / _file_name(arguments.player, name))
         rows.append((name, evaluation.verdict()))
         if not arguments.json:
             sys.stdout.write(_line(arguments.player, name, rows[-1][1]))
@@ -97,6 +105,12 @@ def run(arguments: argparse.Namespace) -> ToolCode:
     if arguments.json:
         sys.stdout.write(json.dumps([_as_data(arguments, *row) for row in rows], indent=2) + "\n")
     return ToolCode.OK
+
+
+def _file_name(*players: str) -> str:
+    """Return a file name of two players' names, whatever is in them."""
+    names = ("".join(c if c.isalnum() or c in "@_." else "-" for c in name) for name in players)
+    return "-".join(names) + ".json"
 
 
 def _player(name: str, arguments: argparse.Namespace) -> Player:
@@ -117,7 +131,7 @@ def _player(name: str, arguments: argparse.Namespace) -> Player:
         bots = ", ".join(bot_names())
         raise ToolError(ToolCode.USAGE, f"{name!r} is no bot ({bots}), and {error}") from error
     policy = load_policy(run_folder, _checkpoint(run_folder, step))
-    return PolicyPlayer(policy, greedy=arguments.greedy)
+    return PolicyPlayer(name, policy, greedy=arguments.greedy)
 
 
 def _checkpoint(run_folder: Path, step: str) -> Path:

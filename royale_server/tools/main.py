@@ -9,7 +9,13 @@ import sys
 from collections.abc import Sequence
 
 from royale_client.wire.errors import RoyaleError
-from royale_server.tools import bench_command, checkpoints_command, eval_command, verify_command
+from royale_server.tools import (
+    bench_command,
+    checkpoints_command,
+    eval_command,
+    replay_command,
+    verify_command,
+)
 from royale_server.tools.answers import ToolCode, ToolError
 from royale_server.version import product_version
 
@@ -66,6 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     verify_command.add_parser(subparsers)
     bench_command.add_parser(subparsers)
     eval_command.add_parser(subparsers)
+    replay_command.add_parser(subparsers)
     return parser
 
 

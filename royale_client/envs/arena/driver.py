@@ -17,7 +17,7 @@ import numpy.typing as npt
 from royale_client.driver import BoolArray, Leaves, SnapshotError, Turn, farewell, take_rows
 from royale_client.driver_episodes import EpisodeTracker
 from royale_client.envs.arena.batch import ArenaBatch, IntArray
-from royale_client.envs.arena.bots import BOTS
+from royale_client.envs.arena.bots import make_bot
 from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.records import EPISODE_METRICS, episode_metrics
 from royale_client.envs.arena.reward_config import RewardConfig
@@ -41,8 +41,12 @@ class ArenaDriver:
     Args:
         rewards: Weights of the reward.
         num_battles: Battles of the group.
+        bots: Names of the bots that may be seated.
         identity: What must be equal where a snapshot is restored.
         clock: Monotonic seconds.
+
+    Raises:
+        ValueError: A bot that there is not.
     """
 
     def __init__(
@@ -50,11 +54,15 @@ class ArenaDriver:
         rewards: RewardConfig,
         num_battles: int,
         *,
+        bots: Sequence[str],
         identity: Mapping[str, Any],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock
         self._batch = ArenaBatch(num_battles, rewards)
+        self.bots = tuple(bots)
+        for name in bots:
+            make_bot(name)  # refuses what there is not
         self.num_seats = SEATS
         self.num_slots = SEATS * num_battles
         self.has_masks = True
@@ -79,11 +87,6 @@ class ArenaDriver:
         self._asks = self._seats.begin(np.arange(self.num_slots))
         self._turn = Turn.first(*self._asked(), self._clock() - started_s)._replace(asks=self._asks)
         return self._turn
-
-    @property
-    def bots(self) -> Sequence[str]:
-        """See `SeatedDriver.bots`."""
-        return tuple(BOTS)
 
     def assign(self, assignments: Sequence[SeatAssignment], *, afresh: bool) -> None:
         """See `SeatedDriver.assign`."""

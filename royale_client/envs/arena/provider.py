@@ -29,6 +29,9 @@ class ArenaConfig:
     """Weight of the difference of the towers' hit points."""
     shaping_elixir: float = 0.05
     """Weight of the difference of elixir, on the bar and on the field."""
+    bots: tuple[str, ...] = ("noop", "random", "random_wait", "defend", "push", "heuristic")
+    """Scripted bots that the server may seat here; search is one, too, and hundreds of times slower
+    than the others."""
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -62,7 +65,10 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
     except ImportError as error:
         raise ConfigError(f"{_INSTALL} ({error})") from error
     identity = {"environment": ENV_ID, **facts(config)}
-    return ArenaDriver(config.rewards(), num_battles, identity=identity)
+    try:
+        return ArenaDriver(config.rewards(), num_battles, bots=config.bots, identity=identity)
+    except ValueError as error:
+        raise ConfigError(f"--bots: {error}") from error
 
 
 def facts(config: ArenaConfig) -> Mapping[str, Any]:
