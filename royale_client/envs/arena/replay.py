@@ -138,7 +138,7 @@ def replayed(replay: Replay) -> Iterator[Battles]:
 def _from_document(document: Any) -> Replay:  # noqa: ANN401 - what a file may hold
     if document.pop("format") != FORMAT:
         raise ValueError(f"another format than {FORMAT}")
-    result = document.pop("result")
+    result = dict(document.pop("result"))
     actions = np.array(document.pop("actions"), np.int64).reshape(-1, SEATS)
     towers = np.array(result.pop("tower_hp"), np.int64).reshape(SEATS, TOWERS)
     if actions.size and not 0 <= actions.min() <= actions.max() < ACTIONS:
@@ -150,8 +150,10 @@ def _from_document(document: Any) -> Replay:  # noqa: ANN401 - what a file may h
     players = tuple(str(player) for player in document.pop("players"))
     if len(players) != SEATS:
         raise ValueError(f"players {brief(players)}, expected {SEATS}")
+    key = {name: int(document.pop(name)) for name in ("seed", "battle", "ordinal")}
     return Replay(
         **document,
+        **key,
         players=players,
         actions=tuple(tuple(pair) for pair in actions.tolist()),
         result=Result(**result, tower_hp=tuple(tuple(row) for row in towers.tolist())),

@@ -67,7 +67,7 @@ def test_hello_names_battle_and_seat_of_every_slot() -> None:
 
 def test_every_turn_has_the_declared_shapes_and_only_legal_rows_of_the_mask() -> None:
     driver = make()
-    turn = first = driver.reset(SEEDS)
+    first = driver.reset(SEEDS)
     for turn in play(driver, first, 30):
         planes, vector = turn.observations
         assert planes.shape[0] == vector.shape[0] == SLOTS
@@ -79,7 +79,7 @@ def test_every_turn_has_the_declared_shapes_and_only_legal_rows_of_the_mask() ->
 
 def test_both_seats_end_together_with_opposite_rewards_and_a_record_each() -> None:
     driver = make()
-    turn = first = driver.reset(SEEDS)
+    first = driver.reset(SEEDS)
     metrics = {metric.name: metric for metric in driver.episode_metrics}
     ended = 0
     for turn in play(driver, first, LONGEST):
@@ -98,7 +98,7 @@ def test_both_seats_end_together_with_opposite_rewards_and_a_record_each() -> No
 
 def test_the_final_observation_is_the_finished_battle_and_the_next_one_begins_at_once() -> None:
     driver = make()
-    turn = first = driver.reset(SEEDS)
+    first = driver.reset(SEEDS)
     first_planes = turn.observations[0].copy()
     for turn in play(driver, first, LONGEST):
         if turn.episodes:
@@ -126,9 +126,8 @@ def test_the_same_seeds_and_actions_give_the_same_battles_and_others_do_not() ->
 
 def test_a_snapshot_goes_on_in_another_driver_byte_for_byte() -> None:
     driver = make()
-    turn = first = driver.reset(SEEDS)
-    for turn in play(driver, first, 60):
-        pass
+    first = driver.reset(SEEDS)
+    (*_, turn) = play(driver, first, 60)
     state, newest = driver.snapshot(), copied(turn)
     expected = [copied(t) for t in play(driver, newest, 300, seed=5)]
 
@@ -162,10 +161,9 @@ def test_snapshots_that_are_damaged_or_of_other_rewards_are_refused_and_a_reset_
 def test_a_farewell_truncates_what_is_still_open() -> None:
     driver = make()
     assert driver.last_turn() is None
-    turn = first = driver.reset(SEEDS)
+    first = driver.reset(SEEDS)
     assert driver.last_turn() is None
-    for turn in play(driver, first, 3):
-        pass
+    list(play(driver, first, 3))
     last = driver.last_turn()
     assert last.truncated.all()
     assert len(last.final_observations[0]) == SLOTS
