@@ -98,7 +98,7 @@ def test_both_seats_end_together_with_opposite_rewards_and_a_record_each() -> No
 
 def test_the_final_observation_is_the_finished_battle_and_the_next_one_begins_at_once() -> None:
     driver = make()
-    first = driver.reset(SEEDS)
+    turn = first = driver.reset(SEEDS)
     first_planes = turn.observations[0].copy()
     for turn in play(driver, first, LONGEST):
         if turn.episodes:
