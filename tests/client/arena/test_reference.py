@@ -8,7 +8,8 @@ from royale_client.envs.arena.cards import NUM_CARDS
 from royale_client.envs.arena.deals import start
 from royale_client.envs.arena.kernels import step
 from royale_client.envs.arena.layout import HEAD_FIELDS, SEAT_FIELDS
-from royale_client.envs.arena.reference import SEAT_NAMES, ReferenceBattle
+from royale_client.envs.arena.reference import ReferenceBattle
+from royale_client.envs.arena.reference_seats import SEAT_NAMES
 from royale_client.envs.arena.state import Battles, empty
 
 
