@@ -1,8 +1,12 @@
 """The kernels against the plain reference: the same battles, every number after every decision."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from royale_client.envs.arena import reference as reference_module
 from royale_client.envs.arena import rules
 from royale_client.envs.arena.cards import NUM_CARDS
 from royale_client.envs.arena.deals import start
@@ -50,6 +54,16 @@ def dealt_both(n: int, seed: int) -> tuple[Battles, list[ReferenceBattle]]:
 def test_the_reference_knows_every_field_of_a_seat():
     assert set(SEAT_NAMES) == set(SEAT_FIELDS)
     assert set(HEAD_FIELDS) == {"seed", "battle", "ordinal", "tick", "outcome"}
+
+
+def test_the_reference_knows_nothing_of_the_kernels():
+    folder = Path(reference_module.__file__).parent
+    known = {"rules", "cards", "randomness", "reference_paths", "reference_seats"}
+    for path in folder.glob("reference*.py"):
+        imports = re.findall(
+            r"^from royale_client\.envs\.arena\.(\w+) import", path.read_text(), re.M
+        )
+        assert set(imports) <= known, path.name
 
 
 def test_a_battle_that_is_written_down_and_read_again_is_the_same(deal, random_actions):
