@@ -1,4 +1,4 @@
-"""Kernels are kept on disk under the sources they were compiled from; decorating leaves no trace."""
+"""Machine code is kept on disk by the sources it came from; decorating leaves no trace."""
 
 import os
 from pathlib import Path
