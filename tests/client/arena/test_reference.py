@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from royale_client.envs.arena import reference as reference_module
 from royale_client.envs.arena import rules
@@ -12,7 +14,9 @@ from royale_client.envs.arena.cards import NUM_CARDS
 from royale_client.envs.arena.deals import start
 from royale_client.envs.arena.kernels import step
 from royale_client.envs.arena.layout import HEAD_FIELDS, SEAT_FIELDS
+from royale_client.envs.arena.movement import one_step, waypoint
 from royale_client.envs.arena.reference import ReferenceBattle
+from royale_client.envs.arena.reference_paths import next_corner, walked
 from royale_client.envs.arena.reference_seats import SEAT_NAMES
 from royale_client.envs.arena.state import Battles, empty
 
@@ -65,6 +69,22 @@ def test_the_reference_knows_nothing_of_the_kernels():
         modules += re.findall(r"^from royale_client\.envs\.arena import (\w+)$", text, re.M)
         assert set(modules) <= known, path.name
         assert text.count("royale_client") == len(modules), path.name
+
+
+XS = st.integers(0, rules.WIDTH_UNITS) | st.sampled_from([2400, 3000, 3600, 6000, 6001, 8400])
+YS = st.integers(0, rules.HEIGHT_UNITS) | st.sampled_from([8999, 9000, 11000, 11001])
+
+
+@settings(max_examples=1000)
+@given(XS, YS, XS, YS, st.integers(70, 160))
+def test_both_find_the_same_way_and_walk_as_far(x, y, goal_x, goal_y, speed):
+    assert tuple(waypoint(x, y, goal_x, goal_y)) == next_corner((x, y), (goal_x, goal_y))
+    step_to = tuple(one_step(x, y, goal_x, goal_y, speed))
+    assert step_to == walked((x, y), (goal_x, goal_y), speed)
+    # Never farther than the speed, and at most one unit shorter for each of three roundings.
+    walked_units = np.hypot(step_to[0] - x, step_to[1] - y)
+    assert walked_units <= speed + 1
+    assert step_to == (goal_x, goal_y) or walked_units >= speed - 3
 
 
 def test_a_battle_that_is_written_down_and_read_again_is_the_same(deal, random_actions):
