@@ -106,17 +106,17 @@ class Rewards:
         """``(N, 2)``: their sums."""
         self.potentials: Floats = np.zeros((num_battles, NUM_SHAPING))
         """``(N, 3)``: weighted potentials of seat 0 before the next step; seat 1 has the negative.
-        With `settled` all that a snapshot has to keep."""
+        They follow from the states, so `begin` also takes up battles that were restored."""
         self.settled: NDArray[np.bool_] = np.ones(num_battles, np.bool_)
         """``(N,)``: the battle's end was rewarded; nothing more comes of it until `begin`."""
         self._weights = config.weights
 
     def begin(self, battles: Battles, which: NDArray[np.int64]) -> None:
-        """Take the first state of battles that were started.
+        """Take the state of battles that were started or restored as the one to go on from.
 
         Args:
             battles: N battles.
-            which: Indices of those started, ``(k,)``.
+            which: Indices of those, ``(k,)``.
         """
         _begin(battles.raw, which, self._weights, self.potentials, self.settled)
 
