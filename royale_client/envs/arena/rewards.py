@@ -52,6 +52,8 @@ TERMINAL_TERM = "terminal"
 """The one that is the goal itself; all others are shaping."""
 NUM_TERMS = len(TERMS)
 NUM_SHAPING = NUM_TERMS - 1
+HP_VALUE: Floats = COST / np.maximum(HP.astype(np.int64) * COUNT, 1)
+"""Elixir in 28ths that a hit point of a card's units is worth; nothing reads that of spells."""
 TOWER_HP = np.array(rules.TOWER_HP, np.int64)
 
 
@@ -215,5 +217,5 @@ def _board_value(block: Words) -> float:
     for u in range(UNIT_SLOTS):
         card = block[layout.UNIT_CARD + u]
         if card >= 0:
-            value += COST[card] * block[layout.UNIT_HP + u] / (HP[card] * COUNT[card])
+            value += HP_VALUE[card] * block[layout.UNIT_HP + u]
     return value
