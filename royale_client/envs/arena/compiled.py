@@ -8,6 +8,7 @@ the whole package.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -42,11 +43,20 @@ def inlined(function: F) -> F:
     return _decorated(function, forceinline=True)
 
 
+def _cache_root(asked_for: str) -> Path:
+    """Return the folder of NUMBA_CACHE_DIR, else one beside this module, else one of the user's."""
+    if asked_for:
+        return Path(asked_for)
+    package = Path(__file__).parent
+    if os.access(package, os.W_OK):
+        return package / "__pycache__"
+    return Path.home() / ".cache" / "royale"
+
+
 def _decorated(function: F, *, forceinline: bool) -> F:
     folder = _CONFIG.CACHE_DIR
-    root = Path(folder) if folder else Path(__file__).parent / "__pycache__"
     # Numba asks for the folder once, while it decorates.
-    _CONFIG.CACHE_DIR = str(root / f"arena-{source_digest()}")
+    _CONFIG.CACHE_DIR = str(_cache_root(folder) / f"arena-{source_digest()}")
     try:
         decorate: Any = numba.njit(
             cache=True, nogil=True, error_model="numpy", forceinline=forceinline

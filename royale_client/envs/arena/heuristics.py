@@ -71,6 +71,8 @@ UNANSWERED = ELIXIR_UNIT
 """Elixir by which a crowd may outweigh its answer before another card is played."""
 PUSH_ELIXIR = 8 * ELIXIR_UNIT
 """Elixir with which the heuristic attacks."""
+SPARE_ELIXIR = 9 * ELIXIR_UNIT
+"""Elixir with which a hand without troops plays a building or a spell, for other cards to come."""
 BRIDGE_ROW = rules.OWN_ROWS - 1
 SUPPORT_ROW = BRIDGE_ROW - 2
 
@@ -122,7 +124,8 @@ def push_action(own: Words, foe: Words, elixir: int) -> int:
     """Return the play that attacks the weaker lane, or the no-op below so much elixir.
 
     A spell that takes a tower comes first. Then the sturdiest troop goes to the bridge, and behind
-    one that is there already the troop that hurts most.
+    one that is there already the troop that hurts most. With no troop in hand, elixir that would be
+    lost buys another card.
     """
     action = _finish_action(own, foe)
     if action != NO_OP or own[layout.ELIXIR] < elixir:
@@ -140,7 +143,7 @@ def push_action(own: Words, foe: Words, elixir: int) -> int:
         if score > best_score:
             best_slot, best_score = slot, score
     if best_slot < 0:
-        return NO_OP
+        return _spare_action(own, foe, lane) if own[layout.ELIXIR] >= SPARE_ELIXIR else NO_OP
     is_behind = has_front and REACH[own[layout.HAND + best_slot]] >= RANGED_REACH
     row = SUPPORT_ROW if is_behind else BRIDGE_ROW
     return _play_near(own, foe, best_slot, rules.BRIDGE_X[lane] // TILE_UNITS, row)
@@ -253,6 +256,28 @@ def _finish_action(own: Words, foe: Words) -> int:
                 y = (HEIGHT_UNITS - rules.TOWER_Y[t]) // TILE_UNITS
                 return int(1 + slot * TILES + y * WIDTH + x)
     return NO_OP
+
+
+@compiled
+def _spare_action(own: Words, foe: Words, lane: int) -> int:
+    """Return a building at the bridge, or the hardest spell on a tower of the lane."""
+    best_slot, best_score = -1, -1
+    for slot in range(HAND_SIZE):
+        card = own[layout.HAND + slot]
+        score = HP[card] + DAMAGE[card]
+        if COST[card] <= own[layout.ELIXIR] and score > best_score:
+            best_slot, best_score = slot, score
+    if best_slot < 0:
+        return NO_OP
+    if KIND[own[layout.HAND + best_slot]] == BUILDING:
+        return _play_near(own, foe, best_slot, rules.BRIDGE_X[lane] // TILE_UNITS, BRIDGE_ROW)
+    # The enemy's right flank tower stands on my left.
+    tower = rules.RIGHT_FLANK if lane == 0 else rules.LEFT_FLANK
+    if foe[layout.TOWER_HP + tower] == 0:
+        tower = rules.KEEP
+    x = (WIDTH_UNITS - rules.TOWER_X[tower]) // TILE_UNITS
+    y = (HEIGHT_UNITS - rules.TOWER_Y[tower]) // TILE_UNITS
+    return _play_near(own, foe, best_slot, x, y)
 
 
 @compiled

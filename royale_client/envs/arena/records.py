@@ -40,6 +40,7 @@ from royale_client.envs.arena.tallies import (
     LEGAL_ACTIONS,
     NEARLY_FULL,
     NO_OPS,
+    PARTS,
     STEPS,
     Tallies,
 )
@@ -70,7 +71,7 @@ class Ended(NamedTuple):
     leaks: int
     deck: list[int]
     counts: list[int]
-    """As `Tallies.counts`; so are the lists below."""
+    """As `tallies.PARTS` say, like the lists below."""
     decisions_at: list[int]
     choices_at: list[int]
     plays_at: list[int]
@@ -333,6 +334,7 @@ def _record(ended: Ended) -> Record:
 
 
 def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
+    numbers = tallies.numbers[i, seat].tolist()
     own, enemy = _numbers(battles, i, seat), _numbers(battles, i, 1 - seat)
     return Ended(
         seat,
@@ -348,7 +350,8 @@ def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
         own[layout.DROPPED],
         own[layout.LEAK_DECISIONS],
         own[layout.DECK : layout.DECK + DECK_SIZE],
-        *(array[i, seat].tolist() for array in tallies),
+        *(numbers[part] for part in PARTS.values()),
+        *tallies.terms[i, seat].tolist(),
     )
 
 

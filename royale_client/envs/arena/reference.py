@@ -6,7 +6,6 @@ tests play both and compare every number after every decision.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,99 +18,23 @@ from royale_client.envs.arena.randomness import (
     plain_random_below,
     plain_random_key,
 )
-
-Point = tuple[int, int]
-
-
-@dataclass(slots=True, eq=False)
-class Tower:
-    """A tower of one seat; `place` is 0 for the keep, 1 and 2 for the flanks."""
-
-    place: int
-    hp: int
-    cooldown: int = 0
-    target: int = rules.LOST_TARGET
-    stun: int = 0
-    stunned: int = 0
-
-    @property
-    def at(self) -> Point:
-        """Its middle, in its owner's frame."""
-        return rules.TOWER_X[self.place], rules.TOWER_Y[self.place]
-
-
-@dataclass(slots=True, eq=False)
-class Unit:
-    """A troop or a building of one seat."""
-
-    card_id: int
-    x: int
-    y: int
-    deploy: int
-    hp: int
-    life: int
-    cooldown: int = 0
-    target: int = rules.LOST_TARGET
-    stun: int = 0
-    stunned: int = 0
-
-    @property
-    def card(self) -> Card:
-        """Its numbers."""
-        return CARDS[self.card_id]
-
-
-@dataclass(slots=True, eq=False)
-class Spell:
-    """A spell on its way, aimed in its owner's frame."""
-
-    card_id: int
-    x: int
-    y: int
-    delay: int
-
-
-@dataclass(slots=True, eq=False)
-class Seat:
-    """Everything of one seat, in its own frame. A free slot is None."""
-
-    deck: list[int]
-    hand: list[int]
-    queue: list[int]
-    elixir: int = rules.ELIXIR_START
-    counted_elixir: int = rules.ELIXIR_START
-    crowns: int = 0
-    keep_awake: int = 0
-    play_status: int = rules.PLAY_NONE
-    plays: int = 0
-    refused: int = 0
-    dropped: int = 0
-    leak_decisions: int = 0
-    seen: set[int] = field(default_factory=set)
-    last_card: int = -1
-    last_play_tick: int = -1
-    towers: list[Tower] = field(
-        default_factory=lambda: [Tower(t, rules.TOWER_HP[t]) for t in range(rules.TOWERS)]
-    )
-    units: list[Unit | None] = field(default_factory=lambda: [None] * rules.UNIT_SLOTS)
-    spells: list[Spell | None] = field(default_factory=lambda: [None] * rules.SPELL_SLOTS)
-
-    def standing(self) -> list[tuple[int, Unit]]:
-        """Return the units with their slots, ascending."""
-        return [(slot, unit) for slot, unit in enumerate(self.units) if unit is not None]
-
-    def add(self, slots: list[Any], thing: Unit | Spell) -> None:
-        """Put something into the lowest free slot, or count it as dropped."""
-        if None in slots:
-            slots[slots.index(None)] = thing
-        else:
-            self.dropped += 1
-
-    def add_unit(self, card_id: int, x: int, y: int, deploy: int) -> None:
-        """Put a fresh unit of a card down."""
-        card = CARDS[card_id]
-        unit = Unit(card_id, x, y, deploy, hp=card.hp, life=card.lifetime)
-        self.add(self.units, unit)
+from royale_client.envs.arena.reference_paths import (
+    Point,
+    across,
+    next_corner,
+    squared_distance,
+    walked,
+    within,
+)
+from royale_client.envs.arena.reference_seats import (
+    SEAT_NAMES,
+    Seat,
+    Spell,
+    Tower,
+    Unit,
+    seat_fields,
+    seat_from,
+)
 
 
 @dataclass(slots=True)
@@ -146,21 +69,6 @@ class View:
         if target >= rules.TOWER_TARGETS:
             return rules.TOWER_BODY[target - rules.TOWER_TARGETS]
         return next(card.body for slot, card, _ in self.units if slot == target)
-
-
-def across(place: Point) -> Point:
-    """Return a place of one seat's frame as the other seat sees it."""
-    return rules.WIDTH_UNITS - place[0], rules.HEIGHT_UNITS - place[1]
-
-
-def within(one: Point, other: Point, distance: int) -> bool:
-    """Say whether two places are at most so far apart."""
-    return squared_distance(one, other) <= distance**2
-
-
-def squared_distance(one: Point, other: Point) -> int:
-    """Return the square of the distance of two places."""
-    return (one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2
 
 
 class ReferenceBattle:
@@ -519,111 +427,3 @@ def compared(one: int, two: int) -> int:
     if one == two:
         return rules.DRAWN
     return rules.SEAT_0_WON if one > two else rules.SEAT_1_WON
-
-
-def next_corner(here: Point, goal: Point) -> Point:
-    """Return where a walker turns on its way to a goal: over the river only by the bridges."""
-    side, goal_side = bank(here[1]), bank(goal[1])
-    if side == goal_side and side != "river":
-        return goal
-    # A walker over the river is on its bridge; one that wants to get onto the river takes the
-    # bridge nearest to its goal; every other one takes the bridge nearest to itself.
-    decisive = goal[0] if goal_side == "river" and side != "river" else here[0]
-    middle = min(rules.BRIDGE_X, key=lambda x: (abs(x - decisive), x))
-    left, right = middle - rules.BRIDGE_HALF_WIDTH, middle + rules.BRIDGE_HALF_WIDTH
-    leaving = {"near": rules.RIVER_NEAR - 1, "far": rules.RIVER_FAR + 1}
-    opposite = {"near": leaving["far"], "far": leaving["near"]}
-    across_x = clamped(goal[0], left, right)
-    if side == "river":
-        if goal_side == "river" and left <= goal[0] <= right:
-            return goal
-        return across_x, leaving["far" if goal_side == "far" else "near"]
-    if not left <= here[0] <= right:
-        return clamped(here[0], left, right), leaving[side]
-    return across_x, goal[1] if goal_side == "river" else opposite[side]
-
-
-def bank(y: int) -> str:
-    """Return on which side of the river a place is, for its owner."""
-    if rules.RIVER_NEAR <= y <= rules.RIVER_FAR:
-        return "river"
-    return "near" if y < rules.RIVER_NEAR else "far"
-
-
-def clamped(value: int, low: int, high: int) -> int:
-    """Return the nearest number in [low, high]."""
-    return max(low, min(value, high))
-
-
-def walked(here: Point, heading: Point, speed: int) -> Point:
-    """Return the place one tick further, rounded towards where the unit came from."""
-    if within(here, heading, speed):
-        return heading
-    distance = math.isqrt(squared_distance(here, heading))
-    return tuple(  # type: ignore[return-value]
-        a + (abs(b - a) * speed // distance) * (1 if b > a else -1)
-        for a, b in zip(here, heading, strict=True)
-    )
-
-
-# ------------------------------------------------------------------------------ as plain numbers
-
-_TOWER_NAMES = ("hp", "cooldown", "target", "stun", "stunned")
-_FREE_UNIT = {
-    "card": -1, "hp": 0, "x": 0, "y": 0, "cooldown": 0, "deploy": 0, "stun": 0, "stunned": 0,
-    "target": rules.NO_TARGET, "life": -1,
-}  # fmt: skip
-_FREE_SPELL = {"card": -1, "x": 0, "y": 0, "delay": 0}
-_SCALARS = (
-    "elixir", "counted_elixir", "crowns", "keep_awake", "play_status", "plays", "refused",
-    "dropped", "leak_decisions", "last_card", "last_play_tick",
-)  # fmt: skip
-_CARD_LISTS = ("deck", "hand", "queue")
-SEAT_NAMES = (
-    *_SCALARS,
-    "seen",
-    *_CARD_LISTS,
-    *(f"tower_{name}" for name in _TOWER_NAMES),
-    *(f"unit_{name}" for name in _FREE_UNIT),
-    *(f"spell_{name}" for name in _FREE_SPELL),
-)
-"""Fields of a seat."""
-
-
-def seat_fields(seat: Seat) -> dict[str, Any]:
-    """Return the numbers of a seat by the names of its fields."""
-    fields: dict[str, Any] = {name: getattr(seat, name) for name in _SCALARS}
-    fields["seen"] = sum(1 << card_id for card_id in seat.seen)
-    fields |= {name: list(getattr(seat, name)) for name in _CARD_LISTS}
-    for name in _TOWER_NAMES:
-        fields[f"tower_{name}"] = [getattr(tower, name) for tower in seat.towers]
-    for prefix, slots, free in (
-        ("unit", seat.units, _FREE_UNIT),
-        ("spell", seat.spells, _FREE_SPELL),
-    ):
-        for name, blank in free.items():
-            attribute = "card_id" if name == "card" else name
-            fields[f"{prefix}_{name}"] = [
-                blank if thing is None else getattr(thing, attribute) for thing in slots
-            ]
-    return fields
-
-
-def seat_from(fields: Mapping[str, Any]) -> Seat:
-    """Return the seat that `seat_fields` describes."""
-    seat = Seat(list(fields["deck"]), list(fields["hand"]), list(fields["queue"]))
-    for name in _SCALARS:
-        setattr(seat, name, fields[name])
-    seat.seen = {card_id for card_id in range(len(CARDS)) if fields["seen"] >> card_id & 1}
-    for t in range(rules.TOWERS):
-        values = {name: fields[f"tower_{name}"][t] for name in _TOWER_NAMES}
-        seat.towers[t] = Tower(t, **values)
-    for slot in range(rules.UNIT_SLOTS):
-        values = {name: fields[f"unit_{name}"][slot] for name in _FREE_UNIT}
-        card_id = values.pop("card")
-        seat.units[slot] = None if card_id < 0 else Unit(card_id=card_id, **values)
-    for slot in range(rules.SPELL_SLOTS):
-        values = {name: fields[f"spell_{name}"][slot] for name in _FREE_SPELL}
-        card_id = values.pop("card")
-        seat.spells[slot] = None if card_id < 0 else Spell(card_id=card_id, **values)
-    return seat

@@ -46,6 +46,8 @@ from royale_client.envs.arena.tensors import Words, block_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
+HP_VALUE: Floats = COST / np.maximum(HP.astype(np.int64) * COUNT, 1)
+"""Elixir in 28ths that a hit point of a card's units is worth; nothing reads that of spells."""
 TOWER_HP = np.array(rules.TOWER_HP, np.int64)
 
 
@@ -65,17 +67,17 @@ class Rewards:
         """``(N, 2)``: their sums."""
         self.potentials: Floats = np.zeros((num_battles, NUM_SHAPING))
         """``(N, 3)``: weighted potentials of seat 0 before the next step; seat 1 has the negative.
-        With `settled` all that a snapshot has to keep."""
+        They follow from the states, so `begin` also takes up battles that were restored."""
         self.settled: NDArray[np.bool_] = np.ones(num_battles, np.bool_)
         """``(N,)``: the battle's end was rewarded; nothing more comes of it until `begin`."""
         self._weights = config.weights
 
     def begin(self, battles: Battles, which: NDArray[np.int64]) -> None:
-        """Take the first state of battles that were started.
+        """Take the state of battles that were started or restored as the one to go on from.
 
         Args:
             battles: N battles.
-            which: Indices of those started, ``(k,)``.
+            which: Indices of those, ``(k,)``.
         """
         _begin(battles.raw, which, self._weights, self.potentials, self.settled)
 
@@ -174,5 +176,5 @@ def _board_value(block: Words) -> float:
     for u in range(UNIT_SLOTS):
         card = block[layout.UNIT_CARD + u]
         if card >= 0:
-            value += COST[card] * block[layout.UNIT_HP + u] / (HP[card] * COUNT[card])
+            value += HP_VALUE[card] * block[layout.UNIT_HP + u]
     return value

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from royale_client.envs.arena import layout
-from royale_client.envs.arena.bots import (
+from royale_client.envs.arena.compiled import compiled
+from royale_client.envs.arena.heuristics import heuristic_action
+from royale_client.envs.arena.kernels import step_rows
+from royale_client.envs.arena.reward_config import NUM_SHAPING
+from royale_client.envs.arena.rewards import write_potentials
+from royale_client.envs.arena.rules import DRAWN, NO_OP, RUNNING, SEAT_0_WON, SEATS
+from royale_client.envs.arena.scripted import (
     DRAWS,
     HEURISTIC,
     Actions,
@@ -21,18 +27,14 @@ from royale_client.envs.arena.bots import (
     random_play,
     rule_actions,
 )
-from royale_client.envs.arena.compiled import compiled
-from royale_client.envs.arena.heuristics import heuristic_action
-from royale_client.envs.arena.kernels import step_rows
-from royale_client.envs.arena.reward_config import NUM_SHAPING
-from royale_client.envs.arena.rewards import write_potentials
-from royale_client.envs.arena.rules import DRAWN, HAND_SIZE, NO_OP, RUNNING, SEATS
 from royale_client.envs.arena.state import Battles
-from royale_client.envs.arena.tensors import Words, block_of, open_tiles
+from royale_client.envs.arena.tensors import Words, block_of
 
 _WEIGHTS: NDArray[np.float64] = np.array([0.0, 3.0, 3.0, 0.5])
 """What the differences that `rewards` knows count at the end of a rollout: three crowns, three
 towers' hit points, 10 elixir. The first entry, of the terminal term, is not used."""
+ROWS_AT_ONCE = 256
+"""Seats searched for together; bounds the memory of the copies to some 7 MB at 8 tries."""
 _WIN = 100.0
 """What a rollout that ends in a win is worth; more than any difference."""
 
@@ -60,65 +62,58 @@ class SearchBot(Bot):
     def act(self, battles: Battles, seats: Seats, keys: Keys) -> Actions:
         """See `Bot.act`; decisions without a choice cost nothing."""
         actions = np.full(seats.shape, NO_OP, np.int32)
-        copies = np.empty((self._tries, battles.raw.shape[1]), np.int32)
-        _search(battles.raw, seats, keys, (copies, self._horizon), actions)
+        rows = np.argwhere(seats & (battles.outcome == RUNNING)[:, None])
+        tried = np.full((len(rows), self._tries), NO_OP, np.int32)
+        _propose(battles.raw, rows, keys, tried)
+        has_choice = tried.any(axis=1)
+        rows, tried = rows[has_choice], tried[has_choice]
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            best = self._best(battles.raw, rows[part], tried[part])
+            actions[rows[part, 0], rows[part, 1]] = best
         return actions
 
-
-@compiled
-def _search(
-    raw: Words, seats: Seats, keys: Keys, rollouts: tuple[Words, int], actions: Actions
-) -> None:
-    copies, horizon = rollouts
-    tried = np.empty(copies.shape[0], np.int32)
-    for i in range(raw.shape[0]):
-        for seat in range(SEATS):
-            if not seats[i, seat] or raw[i, layout.OUTCOME] != RUNNING:
-                continue
-            own, foe = block_of(raw, i, seat), block_of(raw, i, 1 - seat)
-            num_plays = 0
-            for slot in range(HAND_SIZE):
-                num_plays += open_tiles(own, foe, slot)
-            if num_plays == 0:
-                continue
-            first_draw = raw[i, layout.TICK] * DRAWS
-            for k in range(tried.shape[0]):
-                copies[k] = raw[i]
-                if k == 0:
-                    tried[k] = NO_OP
-                elif k == 1:
-                    tried[k] = heuristic_action(own, foe)
-                else:
-                    tried[k] = random_play(own, foe, keys[i, seat], first_draw + k)
-            _roll_on(copies, horizon, seat, tried)
-            best = 0
-            for k in range(1, tried.shape[0]):
-                if _worth(copies, k, seat) > _worth(copies, best, seat):
-                    best = k
-            actions[i, seat] = tried[best]
+    def _best(self, raw: Words, rows: NDArray[np.int64], tried: Actions) -> NDArray[np.int32]:
+        """Roll every tried action on; return each row's best, the first of equals."""
+        copies = raw[np.repeat(rows[:, 0], self._tries)]
+        seat_of = np.repeat(rows[:, 1], self._tries)
+        everyone = np.ones((len(copies), SEATS), np.bool_)
+        for decision in range(self._horizon):
+            chosen = np.full((len(copies), SEATS), NO_OP, np.int32)
+            rule_actions(copies, everyone, HEURISTIC, chosen)
+            if decision == 0:
+                chosen[np.arange(len(copies)), seat_of] = tried.reshape(-1)
+            step_rows(copies, chosen)
+        worths = np.empty(len(copies))
+        _write_worths(copies, seat_of, worths)
+        best = worths.reshape(tried.shape).argmax(axis=1)
+        found: NDArray[np.int32] = tried[np.arange(len(tried)), best]
+        return found
 
 
 @compiled
-def _roll_on(copies: Words, horizon: int, seat: int, tried: NDArray[np.int32]) -> None:
-    """Play every copy on: one seat begins with what is tried, then both do as the heuristic."""
-    everyone = np.ones((copies.shape[0], SEATS), np.bool_)
-    chosen = np.empty((copies.shape[0], SEATS), np.int32)
-    for decision in range(horizon):
-        chosen[:] = NO_OP
-        rule_actions(copies, everyone, HEURISTIC, chosen)
-        if decision == 0:
-            chosen[:, seat] = tried
-        step_rows(copies, chosen)
+def _propose(raw: Words, rows: NDArray[np.int64], keys: Keys, tried: Actions) -> None:
+    """Write what each row (battle, seat) tries: no-op, heuristic, random plays."""
+    for k in range(rows.shape[0]):
+        i, seat = rows[k, 0], rows[k, 1]
+        own, foe = block_of(raw, i, seat), block_of(raw, i, 1 - seat)
+        tried[k, 1] = heuristic_action(own, foe)
+        first_draw = raw[i, layout.TICK] * DRAWS
+        for n in range(2, tried.shape[1]):
+            tried[k, n] = random_play(own, foe, keys[i, seat], first_draw + n)
 
 
 @compiled
-def _worth(copies: Words, k: int, seat: int) -> float:
-    """Return how good the end of a rollout is for a seat."""
-    outcome = copies[k, layout.OUTCOME]
-    if outcome == DRAWN:
-        return 0.0
-    if outcome != RUNNING:
-        return _WIN if outcome == seat + 1 else -_WIN
+def _write_worths(copies: Words, seat_of: NDArray[np.int64], worths: NDArray[np.float64]) -> None:
+    """Write how good the end of each rollout is for a seat."""
     parts = np.empty(NUM_SHAPING)
-    write_potentials(block_of(copies, k, seat), block_of(copies, k, 1 - seat), _WEIGHTS, parts)
-    return float(parts.sum())
+    for k in range(copies.shape[0]):
+        seat, outcome = seat_of[k], copies[k, layout.OUTCOME]
+        if outcome == RUNNING:
+            own, foe = block_of(copies, k, seat), block_of(copies, k, 1 - seat)
+            write_potentials(own, foe, _WEIGHTS, parts)
+            worths[k] = parts.sum()
+        elif outcome == DRAWN:
+            worths[k] = 0.0
+        else:
+            worths[k] = _WIN if outcome == SEAT_0_WON + seat else -_WIN

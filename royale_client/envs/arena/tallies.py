@@ -45,46 +45,57 @@ ELIXIR_LEVELS = ELIXIR_CAP // ELIXIR_UNIT + 1
     ELIXIR_SUM,
     NEARLY_FULL,
 ) = range(9)
-"""Counters of a seat, by position in `Tallies.counts`:
+"""Counters of a seat, by position in the part «counts»:
 
 decisions; legal actions summed over them; decisions with another legal action than the no-op;
 no-ops among those; no-ops in all; decisions with only the no-op legal; actions that were not
 legal; elixir in 28ths summed over decisions; decisions with at least 99 % of full elixir.
 """
-NUM_COUNTS = 9
 NEARLY_FULL_PERCENT = 99
+
+_SIZES = {
+    "counts": 9,
+    "decisions_at": ELIXIR_LEVELS,
+    "choices_at": ELIXIR_LEVELS,
+    "plays_at": ELIXIR_LEVELS,
+    "in_hand": NUM_CARDS,
+    "playable": NUM_CARDS,
+    "played": NUM_CARDS,
+    "tiles": TILES,
+}
+_ENDS = np.cumsum(list(_SIZES.values())).tolist()
+PARTS: dict[str, slice] = {
+    name: slice(end - size, end) for (name, size), end in zip(_SIZES.items(), _ENDS, strict=True)
+}
+"""Where each part of `Tallies.numbers` lies:
+
+counts: see `STEPS` and its neighbours; decisions_at, choices_at: decisions, and those with a
+choice, by whole elixir; plays_at: plays by whole elixir before the play; in_hand, playable, played:
+by card, decisions with it in hand, decisions in which it could be played, its plays; tiles: plays
+by tile, in the own frame.
+"""
+NUM_NUMBERS = _ENDS[-1]
+_DECISIONS_AT, _CHOICES_AT, _PLAYS_AT, _IN_HAND, _PLAYABLE, _PLAYED, _TILES = (
+    PARTS[name].start for name in list(PARTS)[1:]
+)
 
 
 class Tallies(NamedTuple):
-    """Counters since the episode of each battle began; S = 2 seats, C = 16 cards."""
+    """Counters since the episode of each battle began; S = 2 seats."""
 
-    counts: _I8
-    """``(N, S, 9)``; see `STEPS` and its neighbours."""
-    decisions_at: _I8
-    """``(N, S, 11)``; decisions, by whole elixir."""
-    choices_at: _I8
-    """``(N, S, 11)``; decisions with a choice, by whole elixir."""
-    plays_at: _I8
-    """``(N, S, 11)``; plays, by whole elixir before the play."""
-    in_hand: _I8
-    """``(N, S, C)``; decisions with the card in hand."""
-    playable: _I8
-    """``(N, S, C)``; decisions in which the card could be played."""
-    played: _I8
-    """``(N, S, C)``; plays of the card."""
-    tiles: _I8
-    """``(N, S, TILES)``; plays by tile, in the own frame."""
-    term_sums: Floats
-    """``(N, S, 4)``; rewards by term, added up with their signs."""
-    term_magnitudes: Floats
-    """``(N, S, 4)``; rewards by term, added up without them."""
+    numbers: _I8
+    """``(N, S, NUM_NUMBERS)``; see `PARTS`."""
+    terms: Floats
+    """``(N, S, 2, 4)``; rewards by term, added up with their signs and without."""
+
+    def part(self, name: str) -> _I8:
+        """Return a view of one of `PARTS`, ``(N, S, entries)``."""
+        return self.numbers[..., PARTS[name]]
 
 
 def empty_tallies(n: int) -> Tallies:
     """Return counters of ``n`` battles, all zero."""
-    sizes = [NUM_COUNTS, *3 * [ELIXIR_LEVELS], *3 * [NUM_CARDS], TILES]
-    whole = [np.zeros((n, 2, size), np.int64) for size in sizes]
-    return Tallies._make([*whole, np.zeros((n, 2, NUM_TERMS)), np.zeros((n, 2, NUM_TERMS))])
+    return Tallies(np.zeros((n, 2, NUM_NUMBERS), np.int64), np.zeros((n, 2, 2, NUM_TERMS)))
 
 
 def begin(tallies: Tallies, which: _I8) -> None:
@@ -107,7 +118,7 @@ def before(tallies: Tallies, battles: Battles, actions: NDArray[np.int32], place
         actions: ``(N, 2)``, about to be carried out.
         placed: ``(2, C, TILES)``; legal plays are added to it, by seat, card and own tile.
     """
-    _before(tallies, battles.raw, actions, placed)
+    _before(tallies.numbers, battles.raw, actions, placed)
 
 
 def after(tallies: Tallies, terms: Floats) -> None:
@@ -117,17 +128,17 @@ def after(tallies: Tallies, terms: Floats) -> None:
         tallies: Counters of N battles.
         terms: ``(N, 2, 4)``, as `rewards.Rewards.terms`; zero for battles that did not move.
     """
-    _after(tallies.term_sums, tallies.term_magnitudes, terms)
+    _after(tallies.terms, terms)
 
 
 @compiled
-def _before(tallies: Tallies, raw: Words, actions: NDArray[np.int32], placed: _I8) -> None:
+def _before(numbers: _I8, raw: Words, actions: NDArray[np.int32], placed: _I8) -> None:
     for i in range(raw.shape[0]):
         if raw[i, layout.OUTCOME] != RUNNING:
             continue
         for seat in range(2):
             own, enemy = block_of(raw, i, seat), block_of(raw, i, 1 - seat)
-            counts = tallies.counts[i, seat]
+            counts = numbers[i, seat]
             elixir = own[layout.ELIXIR]
             level = elixir // ELIXIR_UNIT
             others = 0
@@ -135,30 +146,30 @@ def _before(tallies: Tallies, raw: Words, actions: NDArray[np.int32], placed: _I
                 card = own[layout.HAND + slot]
                 tiles = open_tiles(own, enemy, slot)
                 others += tiles
-                tallies.in_hand[i, seat, card] += 1
+                counts[_IN_HAND + card] += 1
                 if tiles > 0:
-                    tallies.playable[i, seat, card] += 1
+                    counts[_PLAYABLE + card] += 1
             action = actions[i, seat]
             counts[STEPS] += 1
             counts[LEGAL_ACTIONS] += 1 + others
             counts[ELIXIR_SUM] += elixir
-            tallies.decisions_at[i, seat, level] += 1
+            counts[_DECISIONS_AT + level] += 1
             if elixir * 100 >= NEARLY_FULL_PERCENT * ELIXIR_CAP:
                 counts[NEARLY_FULL] += 1
             if others == 0:
                 counts[FORCED_STEPS] += 1
             else:
                 counts[CHOICE_STEPS] += 1
-                tallies.choices_at[i, seat, level] += 1
+                counts[_CHOICES_AT + level] += 1
             if action == NO_OP:
                 counts[NO_OPS] += 1
                 counts[CHOICE_NO_OPS] += others > 0
             elif _is_legal(own, enemy, action):
                 tile = (action - 1) % TILES
                 card = own[layout.HAND + (action - 1) // TILES]
-                tallies.plays_at[i, seat, level] += 1
-                tallies.played[i, seat, card] += 1
-                tallies.tiles[i, seat, tile] += 1
+                counts[_PLAYS_AT + level] += 1
+                counts[_PLAYED + card] += 1
+                counts[_TILES + tile] += 1
                 placed[seat, card, tile] += 1
             else:
                 counts[ILLEGAL] += 1
@@ -174,9 +185,9 @@ def _is_legal(own: Words, enemy: Words, action: int) -> bool:
 
 
 @compiled
-def _after(sums: Floats, magnitudes: Floats, terms: Floats) -> None:
+def _after(sums: Floats, terms: Floats) -> None:
     for i in range(terms.shape[0]):
         for seat in range(2):
             for term in range(NUM_TERMS):
-                sums[i, seat, term] += terms[i, seat, term]
-                magnitudes[i, seat, term] += abs(terms[i, seat, term])
+                sums[i, seat, 0, term] += terms[i, seat, term]
+                sums[i, seat, 1, term] += abs(terms[i, seat, term])

@@ -221,30 +221,22 @@ def _write_masks(raw: Words, mask: Mask) -> None:
 @compiled
 def _write_planes(raw: Words, planes: Planes) -> None:
     for i in range(raw.shape[0]):
-        for seat in range(2):
-            out = planes[i, seat]
-            out[:] = 0
-            for side in range(2):
-                block = block_of(raw, i, seat if side == 0 else 1 - seat)
-                _mark_towers(out, side, block)
-                _mark_units(out, side, block)
-                for p in range(SPELL_SLOTS):
-                    card = block[layout.SPELL_CARD + p]
-                    if card >= 0:
-                        x, y = block[layout.SPELL_X + p], block[layout.SPELL_Y + p]
-                        _mark_spell(out, side, card, x, y)
+        planes[i] = 0
+        for owner in range(2):
+            # What a seat owns is marked in its own view and in the enemy's, in one pass.
+            own, other = planes[i, owner], planes[i, 1 - owner]
+            block = block_of(raw, i, owner)
+            _mark_towers(own, other, block)
+            _mark_units(own, other, block)
+            for p in range(SPELL_SLOTS):
+                card = block[layout.SPELL_CARD + p]
+                if card >= 0:
+                    x, y = block[layout.SPELL_X + p], block[layout.SPELL_Y + p]
+                    _mark_spell(own, other, card, x, y)
 
 
 @compiled
-def _tile(y: int, x: int, side: int) -> int:
-    """Return the index of an owner's tile in the frame of who looks; side 0 is the own."""
-    tile = y * WIDTH + x
-    return tile if side == 0 else TILES - 1 - tile
-
-
-@compiled
-def _mark_towers(out: Planes, side: int, block: Words) -> None:
-    step = side * ENEMY_STEP
+def _mark_towers(own: Planes, other: Planes, block: Words) -> None:
     for t in range(TOWERS):
         hp = block[layout.TOWER_HP + t]
         if hp <= 0:
@@ -253,38 +245,51 @@ def _mark_towers(out: Planes, side: int, block: Words) -> None:
         stunned = block[layout.TOWER_STUNNED + t] != 0 or block[layout.TOWER_STUN + t] > 0
         for y in range(TOWER_BLOCKS[t, 1], TOWER_BLOCKS[t, 3]):
             for x in range(TOWER_BLOCKS[t, 0], TOWER_BLOCKS[t, 2]):
-                tile = _tile(y, x, side)
-                out[(TOWER + step) * TILES + tile] = 1
-                out[(HP + step) * TILES + tile] = level
-                out[(CARD_ID + side) * TILES + tile] = CARD_ID_TOWER
-                out[(STUNNED + side) * TILES + tile] = stunned
+                tile = y * WIDTH + x
+                seen = TILES - 1 - tile
+                own[TOWER * TILES + tile] = 1
+                own[HP * TILES + tile] = level
+                own[CARD_ID * TILES + tile] = CARD_ID_TOWER
+                own[STUNNED * TILES + tile] = stunned
+                other[(TOWER + ENEMY_STEP) * TILES + seen] = 1
+                other[(HP + ENEMY_STEP) * TILES + seen] = level
+                other[(CARD_ID + 1) * TILES + seen] = CARD_ID_TOWER
+                other[(STUNNED + 1) * TILES + seen] = stunned
 
 
 @compiled
-def _mark_units(out: Planes, side: int, block: Words) -> None:
-    step = side * ENEMY_STEP
+def _mark_units(own: Planes, other: Planes, block: Words) -> None:
     for u in range(UNIT_SLOTS):
         card = block[layout.UNIT_CARD + u]
         if card < 0:
             continue
         x = min(block[layout.UNIT_X + u] // TILE_UNITS, WIDTH - 1)
         y = min(block[layout.UNIT_Y + u] // TILE_UNITS, HEIGHT - 1)
-        tile = _tile(y, x, side)
-        kind = BUILDINGS if KIND[card] == BUILDING else AIR if FLYING[card] else GROUND
-        out[(kind + step) * TILES + tile] += 1
-        k = (HP + step) * TILES + tile
-        # Rounded up, so that whatever lives shows at least one level.
-        level = (block[layout.UNIT_HP + u] + HP_PER_LEVEL - 1) // HP_PER_LEVEL
-        out[k] = min(out[k] + level, 255)
-        # The greatest of each, so that the order of unit slots does not show.
-        _raise_to(out, (CARD_ID + side) * TILES + tile, CARD_ID_FIRST + card)
-        _raise_to(out, (DEPLOYING + side) * TILES + tile, block[layout.UNIT_DEPLOY + u])
-        if block[layout.UNIT_STUNNED + u] != 0 or block[layout.UNIT_STUN + u] > 0:
-            out[(STUNNED + side) * TILES + tile] = 1
+        tile = y * WIDTH + x
+        _mark_unit(own, tile, 0, block, u)
+        _mark_unit(other, TILES - 1 - tile, 1, block, u)
 
 
 @compiled
-def _mark_spell(out: Planes, side: int, card: int, at_x: int, at_y: int) -> None:
+def _mark_unit(out: Planes, tile: int, side: int, block: Words, u: int) -> None:
+    """Mark a unit in one seat's view; side 0 is its owner's, 1 the enemy's."""
+    card = block[layout.UNIT_CARD + u]
+    step = side * ENEMY_STEP
+    kind = BUILDINGS if KIND[card] == BUILDING else AIR if FLYING[card] else GROUND
+    out[(kind + step) * TILES + tile] += 1
+    k = (HP + step) * TILES + tile
+    # Rounded up, so that whatever lives shows at least one level.
+    level = (block[layout.UNIT_HP + u] + HP_PER_LEVEL - 1) // HP_PER_LEVEL
+    out[k] = min(out[k] + level, 255)
+    # The greatest of each, so that the order of unit slots does not show.
+    _raise_to(out, (CARD_ID + side) * TILES + tile, CARD_ID_FIRST + card)
+    _raise_to(out, (DEPLOYING + side) * TILES + tile, block[layout.UNIT_DEPLOY + u])
+    if block[layout.UNIT_STUNNED + u] != 0 or block[layout.UNIT_STUN + u] > 0:
+        out[(STUNNED + side) * TILES + tile] = 1
+
+
+@compiled
+def _mark_spell(own: Planes, other: Planes, card: int, at_x: int, at_y: int) -> None:
     radius = RADIUS[card]
     left, right = max(0, at_x - radius), min(WIDTH * TILE_UNITS, at_x + radius + TILE_UNITS)
     bottom, top = max(0, at_y - radius), min(HEIGHT * TILE_UNITS, at_y + radius + TILE_UNITS)
@@ -293,8 +298,9 @@ def _mark_spell(out: Planes, side: int, card: int, at_x: int, at_y: int) -> None
         for x in range(left // TILE_UNITS, right // TILE_UNITS):
             dx = x * TILE_UNITS + TILE_UNITS // 2 - at_x
             if dx * dx + dy * dy <= radius * radius:
-                k = (SPELL + side) * TILES + _tile(y, x, side)
-                _raise_to(out, k, CARD_ID_FIRST + card)
+                tile = y * WIDTH + x
+                _raise_to(own, SPELL * TILES + tile, CARD_ID_FIRST + card)
+                _raise_to(other, (SPELL + 1) * TILES + TILES - 1 - tile, CARD_ID_FIRST + card)
 
 
 @compiled

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from royale_client.envs.arena import layout, rules, state
-from royale_client.envs.arena.bots import BOTS, Bot, RandomBot, bot_keys, make_bot
+from royale_client.envs.arena.bots import BOTS, Bot, RandomBot, SearchBot, bot_keys, make_bot
 from royale_client.envs.arena.cards import CARD_IDS
 from royale_client.envs.arena.kernels import step
-from royale_client.envs.arena.search import SearchBot
 from royale_client.envs.arena.tensors import legal
 
 
@@ -139,6 +138,17 @@ def test_the_order_of_skill(deal):
     assert won(make_bot("heuristic"), make_bot("push"), deal(60)) > 0.6
     assert won(make_bot("heuristic"), make_bot("noop"), deal(10)) == 1
     assert won(make_bot("search"), make_bot("heuristic"), deal(4)) >= 0.75
+
+
+def test_twin_battles_of_the_heuristic_stay_mirrored_to_the_end(deal):
+    battles, twins = deal(16), deal(16, swapped=True)
+    everyone, keys, bot = np.ones((16, 2), np.bool_), bot_keys(battles), make_bot("heuristic")
+    while (battles.outcome == rules.RUNNING).any():
+        step(battles, bot.act(battles, everyone, keys))
+        step(twins, bot.act(twins, everyone, keys[:, ::-1].copy()))
+    blocks = exchanged(twins).raw[:, layout.HEAD_WORDS :]
+    np.testing.assert_array_equal(battles.raw[:, layout.HEAD_WORDS :], blocks)
+    assert battles.outcome.tolist() == [(0, 2, 1, 3)[outcome] for outcome in twins.outcome]
 
 
 def test_an_unknown_bot_is_refused_with_the_names_there_are():

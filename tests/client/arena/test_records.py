@@ -182,8 +182,8 @@ def test_every_declared_metric_is_reported_by_some_episode(played):
 
 def test_the_heat_map_adds_up_plays_by_card_and_tile(played):
     _, tallies, placed, _ = played
-    np.testing.assert_array_equal(placed.sum(axis=2), tallies.played.sum(axis=0))
-    np.testing.assert_array_equal(placed.sum(axis=1), tallies.tiles.sum(axis=0))
+    np.testing.assert_array_equal(placed.sum(axis=2), tallies.part("played").sum(axis=0))
+    np.testing.assert_array_equal(placed.sum(axis=1), tallies.part("tiles").sum(axis=0))
 
 
 def test_counters_of_a_battle_started_anew_are_zero_and_others_stay(played):

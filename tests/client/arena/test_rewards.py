@@ -22,7 +22,7 @@ def begun(battles, **config) -> Rewards:
 
 def play(battles, rewards, decisions=400, bot="random_wait"):
     """Return the terms of every step, ``(steps, N, 2, terms)``."""
-    everyone, keys, player = np.ones((len(battles.tick), 2), np.bool_), None, make_bot(bot)
+    everyone, player = np.ones((len(battles.tick), 2), np.bool_), make_bot(bot)
     keys, steps = bot_keys(battles), []
     for _ in range(decisions):
         if (battles.outcome != rules.RUNNING).all():
@@ -129,6 +129,17 @@ def test_a_new_battle_owes_nothing_to_the_one_before(deal):
     rewards.begin(battles, np.array([0]))
     assert rewards.potentials[0].tolist() == [0, 0, 0]
     np.testing.assert_array_equal(rewards.potentials[1], kept)
+
+
+def test_a_restored_battle_goes_on_with_the_same_rewards(deal):
+    battles = deal(8)
+    rewards = begun(battles)
+    play(battles, rewards, decisions=90, bot="heuristic")
+    restored = state.copy(battles)
+    again = begun(restored)
+    np.testing.assert_array_equal(again.potentials, rewards.potentials)
+    terms = play(battles, rewards, bot="heuristic")
+    np.testing.assert_array_equal(play(restored, again, bot="heuristic"), terms)
 
 
 def test_the_potential_reads_nothing_that_another_slot_order_would_change(deal):
