@@ -135,7 +135,7 @@ def to_contents(
             OPTIMIZER: snapshot.state.optimizer,
             ROLLOUT: rollout,
             ENVIRONMENTS: environments,
-            OPPONENTS: snapshot.opponents,
+            **({OPPONENTS: snapshot.opponents} if snapshot.opponents else {}),
         },
         documents={STATE: documents, RANDOM: snapshot.generators},
         facts=facts,

@@ -57,7 +57,7 @@ class Seating:
             residents=saved[0].residents if saved is not None and self._keeps_pool else (),
         )
         self._book = SeatBook(AssignmentSource(self._config, seed=config.seed), self._pool)
-        self._awaited: dict[Member, slice] = {}
+        self._members: dict[Member, slice] = {}
         if saved is not None:
             self._book.load(*saved)
         self._carry_out(PoolChange(seat=tuple(self._pool.residents)))
@@ -72,7 +72,7 @@ class Seating:
     def expect(self, members: Collection[Member]) -> None:
         """Keep the seats of clients of a checkpoint until they are back."""
         for member in members:
-            self._awaited[member] = _slots(member)
+            self._members[member] = _slots(member)
 
     def joined(self, member: Member, hello: Hello, episode: int) -> Data:
         """A client with new slots takes part; return the assignments of its welcome."""
@@ -90,12 +90,11 @@ class Seating:
             hello: Its hello.
             episode: Ordinal of the first episode if it does.
         """
-        if member.role is not Role.TRAIN or ASSIGNMENTS not in hello.features:
-            return ()
         layout = self._layout(member.name, hello)
         if not layout.slots:
+            self._book.leave(member, _slots(member))
             return ()
-        self._awaited[member] = _slots(member)
+        self._members[member] = _slots(member)
         return _data(self._book.welcome(member, layout, member.groups[0].start, episode))
 
     def check(self, hello: Hello) -> None:
@@ -118,7 +117,10 @@ class Seating:
             )
 
     def _layout(self, name: str, hello: Hello) -> Layout:
+        """Which seats the client's slots are; none if it follows no assignments."""
         numbers = np.arange(hello.num_slots)
+        if Role(hello.role) is not Role.TRAIN or ASSIGNMENTS not in hello.features:
+            return Layout.of(name, numbers, numbers, ())
         environments = numbers if hello.environments is None else hello.environments
         seats = np.zeros_like(numbers) if hello.seats is None else hello.seats
         bots = self._config.scripted or offered_bots(hello.features)
@@ -133,6 +135,11 @@ class Seating:
         """The episodes of a client that is back begin anew."""
         if member in self._book:
             self._book.begin_afresh(member)
+
+    def returned(self, member: Member) -> None:
+        """The episodes of a client that is back go on where they were."""
+        if member in self._book:
+            self._book.go_on(member)
 
     # --- requests ---------------------------------------------------------------------------
 
@@ -190,8 +197,8 @@ class Seating:
             self._carry_out(self._pool.settle(self._in_use()))
 
     def _in_use(self) -> set[int]:
-        for member in [m for m in self._awaited if m.ended]:
-            self._book.leave(member, self._awaited.pop(member))
+        for member in [m for m in self._members if m.ended]:
+            self._book.leave(member, self._members.pop(member))
         return self._book.in_use()
 
     def _carry_out(self, change: PoolChange) -> None:
