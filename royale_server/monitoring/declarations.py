@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from algorithms.metric_spec import MetricSpec
 
 _NO_EPISODE = "no training episode ended in the iteration"
-_ENDED = "training episodes that ended in the iteration, trained on or not"
+_ENDED = "training episodes of the learner that ended in the iteration, trained on or not"
 
 RUN = (
     MetricSpec(
@@ -164,14 +164,14 @@ ENV = (
         unit="episode",
         meaning="Episodes that ended since the run began.",
         statistic="sum",
-        population="training episodes, trained on or not",
+        population="training episodes of the learner, trained on or not",
         absent_when="no training episode has ended yet",
     ),
     MetricSpec(
         key="env/return_mean_100",
         unit="reward",
         meaning="Undiscounted sum of rewards, mean over the last 100 episodes (fewer at first).",
-        population="the last training episodes that ended, whatever the iteration",
+        population="the last training episodes of the learner that ended, whatever the iteration",
         absent_when="no training episode has ended yet",
     ),
 )
