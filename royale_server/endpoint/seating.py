@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from royale_client.wire.messages import Hello, Step
-from royale_client.wire.seating import ASSIGNMENTS, SeatAssignment, offered_bots
+from royale_client.wire.seating import ASSIGNMENTS, offered_bots, write_assignments
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import RefusedError
 from royale_server.model.engine import Engine
@@ -95,7 +95,9 @@ class Seating:
             self._book.leave(member, _slots(member))
             return ()
         self._members[member] = _slots(member)
-        return _data(self._book.welcome(member, layout, member.groups[0].start, episode))
+        return write_assignments(
+            self._book.welcome(member, layout, member.groups[0].start, episode)
+        )
 
     def check(self, hello: Hello) -> None:
         """Refuse a client that does not offer the bots that this run names.
@@ -179,7 +181,7 @@ class Seating:
         """Return the assignments that go with the answer to a group."""
         if group.member not in self._book:
             return ()
-        return _data(self._book.take_unsent(group.member, group.start, group.episodes))
+        return write_assignments(self._book.take_unsent(group.member, group.start, group.episodes))
 
     # --- snapshots of the policy --------------------------------------------------------------
 
@@ -224,7 +226,3 @@ def _change(opponents: Opponents, change: PoolChange) -> None:
 def _slots(member: Member) -> slice:
     first = member.groups[0].start
     return slice(first, first + member.size)
-
-
-def _data(assignments: list[SeatAssignment]) -> Data:
-    return tuple(assignment.to_data() for assignment in assignments)

@@ -24,7 +24,12 @@ from royale_client.hello import make_hello
 from royale_client.loop import EnvLoop
 from royale_client.transport import ConnectionLostError
 from royale_client.wire.episodes import EpisodeMetric
-from royale_client.wire.seating import Player, SeatAssignment
+from royale_client.wire.seating import (
+    Player,
+    SeatAssignment,
+    read_assignments,
+    write_assignments,
+)
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec, leaves
 from royale_server.model.engine import Engine
 from royale_server.model.opponents import Opponents
@@ -139,17 +144,16 @@ class Duel:
         shown.append(
             None if turn.final_observations is None else turn.final_observations[0].tolist()
         )
-        queues = [[a.to_data() for a in queue] for queue in self.queues]
-        seats = [seat.to_data() for seat in self.seats]
+        queues = [write_assignments(queue) for queue in self.queues]
+        seats = [write_assignments([seat]) for seat in self.seats]
         state = [self.x.tolist(), self.t.tolist(), queues, seats, arrays, shown]
         return json.dumps(state).encode()
 
     def restore(self, state: bytes) -> Turn:
         x, t, queues, seats, arrays, (observations, finals) = json.loads(state)
         self.x, self.t = np.array(x), np.array(t)
-        read = SeatAssignment.from_data
-        self.queues = [deque(read(a, self.num_slots) for a in queue) for queue in queues]
-        self.seats = [read(seat, self.num_slots) for seat in seats]
+        self.queues = [deque(read_assignments(queue, self.num_slots)) for queue in queues]
+        self.seats = [read_assignments(seat, self.num_slots)[0] for seat in seats]
         bools = {
             name: None if arrays[name] is None else np.array(arrays[name], np.bool_)
             for name in ("asks", "terminated", "truncated")
