@@ -176,6 +176,35 @@ ENV = (
     ),
 )
 
+_OPPONENTS = {
+    "learner": "itself",
+    "snapshot": "snapshots of its past",
+    "scripted": "scripted bots",
+}
+
+SELFPLAY = tuple(
+    spec
+    for opponent, whom in _OPPONENTS.items()
+    for spec in (
+        MetricSpec(
+            key=f"selfplay/episodes_{opponent}",
+            unit="episode",
+            meaning=f"Episodes of the learner's seats that ended against {whom}.",
+            statistic="sum",
+            population=_ENDED,
+            absent_when="no such episode ended in the iteration",
+        ),
+        MetricSpec(
+            key=f"selfplay/return_{opponent}_mean",
+            unit="reward",
+            meaning=f"Undiscounted sum of rewards of the learner's seats against {whom}, mean over "
+            "episodes.",
+            population=_ENDED,
+            absent_when="no such episode ended in the iteration",
+        ),
+    )
+)
+
 _DISCARDS = {
     "late": "the answer was still owed when the learn step could no longer wait for it",
     "cut": "the action was still open when only such frames kept a learn step waiting",
@@ -234,7 +263,14 @@ SERVER = (
     ),
 )
 
-SERVER_METRICS: tuple[MetricSpec, ...] = (*RUN, *THROUGHPUT, *TIME, *ENV, *SERVER)
+SERVER_METRICS: tuple[MetricSpec, ...] = (
+    *RUN,
+    *THROUGHPUT,
+    *TIME,
+    *ENV,
+    *SELFPLAY,
+    *SERVER,
+)
 """Everything the server writes into a row beside the algorithm's own numbers."""
 
 

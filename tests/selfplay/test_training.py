@@ -66,6 +66,10 @@ def test_rows_tell_of_the_learners_episodes_and_of_others_frames_apart(whole) ->
     of_learner = sum(seat.player is Player.LEARNER for seat in episodes)
     total = rows[-1]["env/episodes_total"]
     # All but those that had begun and not ended, of at most 14 rows, and of those in flight.
+    for row in rows[2:]:
+        kinds = [row.get(f"selfplay/episodes_{player.value}", 0) for player in Player]
+        assert sum(kinds) == row["env/episodes"]
+    assert all(f"selfplay/return_{player.value}_mean" in rows[-1] for player in Player)
     assert of_learner - 28 <= total <= of_learner < len(episodes)
 
 
