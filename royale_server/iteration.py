@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from royale_client.wire.seating import Player
 from royale_server.model.engine import Learned
 from royale_server.scheduler import FrameLedger
+
+OPPONENTS = tuple(player.value for player in Player)
+"""Whom the learner may play against: itself, a snapshot of its past, a bot."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,6 +28,8 @@ class EndedEpisode:
     slot: int
     episode_return: float
     length: int
+    opponent: str = ""
+    """Who sat in the other seats: one of ``OPPONENTS``; empty where there are none."""
 
 
 class IterationClock:
@@ -108,6 +114,11 @@ def metrics_row(
         row |= _summary("env/return", [episode.episode_return for episode in episodes])
         row |= _summary("env/length", [episode.length for episode in episodes])
         row["env/episodes"] = len(episodes)
+    for opponent in OPPONENTS:
+        against = [e.episode_return for e in episodes if e.opponent == opponent]
+        if against:
+            row[f"selfplay/episodes_{opponent}"] = len(against)
+            row[f"selfplay/return_{opponent}_mean"] = float(np.mean(against))
     if recent_returns:
         row["env/episodes_total"] = episodes_total
         row["env/return_mean_100"] = sum(recent_returns) / len(recent_returns)

@@ -54,7 +54,7 @@ class RunCounters:
     episodes_total: int
     recent_returns: list[float]
     """Returns of the last training episodes, oldest first."""
-    episodes: list[tuple[int, int, float, int]] = field(default_factory=list)
+    episodes: list[tuple[int, int, float, int, str]] = field(default_factory=list)
     """Training episodes that ended since the last learn step; see ``iteration.EndedEpisode``."""
     next_episodes: dict[str, int] = field(default_factory=dict)
     """By client name, an episode ordinal that none of its slots has reached."""
@@ -135,7 +135,7 @@ def to_contents(
             OPTIMIZER: snapshot.state.optimizer,
             ROLLOUT: rollout,
             ENVIRONMENTS: environments,
-            OPPONENTS: snapshot.opponents,
+            **({OPPONENTS: snapshot.opponents} if snapshot.opponents else {}),
         },
         documents={STATE: documents, RANDOM: snapshot.generators},
         facts=facts,

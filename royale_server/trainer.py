@@ -297,7 +297,13 @@ class Trainer:
             learners = [row for row in rows if row.get("player", LEARNER) == LEARNER]
             self._episodes_total += len(learners)
             self._episodes.extend(
-                EndedEpisode(request, first_slot + row["slot"], row["return"], row["length"])
+                EndedEpisode(
+                    request,
+                    first_slot + row["slot"],
+                    row["return"],
+                    row["length"],
+                    row.get("opponent", "").partition(" ")[0],
+                )
                 for row in learners
             )
 

@@ -6,13 +6,13 @@ with several. It plays scripted bots itself, those it offers by the features ``s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from royale_client.wire.errors import ContractError, brief
-from royale_client.wire.fields import integer, text
+from royale_client.wire.fields import integer, integers, text
 from royale_client.wire.limits import Limits
 
 ASSIGNMENTS = "assignments"
@@ -44,39 +44,28 @@ class SeatAssignment:
     name: str = ""
     """Name of the bot, or number of the snapshot; empty for the learner."""
 
-    def to_data(self) -> dict[str, Any]:
-        """Return it as a map of the wire."""
-        data = {"slot": self.slot, "episode": self.episode, "player": self.player.value}
-        return {**data, "name": self.name} if self.name else data
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any], num_slots: int) -> SeatAssignment:
-        """Read a map of the wire.
-
-        Raises:
-            ProtocolError: A field is missing, or of another kind, or names no slot or player.
-        """
-        where = "assignments"
-        fields = dict(data)
-        slot = integer(fields, "slot", where)
-        player = text(fields, "player", where, Limits().max_name_length)
-        if slot >= num_slots:
-            raise _wrong("slot", str(slot), f"one of {num_slots} slots, from 0")
-        if player not in _PLAYERS:
-            raise _wrong("player", brief(player), " or ".join(_PLAYERS))
-        return cls(
-            slot=slot,
-            episode=integer(fields, "episode", where),
-            player=Player(player),
-            name=text(fields, "name", where, Limits().max_name_length) if "name" in fields else "",
-        )
-
 
 _PLAYERS = tuple(player.value for player in Player)
 
 
+def write_assignments(assignments: Iterable[SeatAssignment]) -> tuple[dict[str, Any], ...]:
+    """Return assignments as maps of the wire.
+
+    One map holds all slots of one episode and player, so that a client with thousands of slots is
+    told in a few hundred bytes. Each slot's episodes stay in their order.
+    """
+    slots: dict[tuple[int, Player, str], list[int]] = {}
+    for a in assignments:
+        slots.setdefault((a.episode, a.player, a.name), []).append(a.slot)
+    return tuple(
+        {"slots": slots[key], "episode": key[0], "player": key[1].value}
+        | ({"name": key[2]} if key[2] else {})
+        for key in sorted(slots, key=lambda key: key[0])
+    )
+
+
 def read_assignments(
-    maps: Sequence[Mapping[str, Any]], num_slots: int
+    maps: Iterable[Mapping[str, Any]], num_slots: int
 ) -> tuple[SeatAssignment, ...]:
     """Read the assignments of a welcome or an action.
 
@@ -84,10 +73,29 @@ def read_assignments(
         maps: As they came.
         num_slots: Slots of the client.
 
+    Returns:
+        Each slot's in the order in which they came.
+
     Raises:
-        ProtocolError: One of them is none.
+        ProtocolError: A field is missing, or of another kind, or names no slot or player.
     """
-    return tuple(SeatAssignment.from_data(data, num_slots) for data in maps)
+    return tuple(assignment for data in maps for assignment in _read(dict(data), num_slots))
+
+
+def _read(data: dict[str, Any], num_slots: int) -> list[SeatAssignment]:
+    where, longest = "assignments", Limits().max_name_length
+    slots = integers(data, "slots", where, num_slots)
+    player = text(data, "player", where, longest)
+    if slots and max(slots) >= num_slots:
+        raise _wrong("slots", str(max(slots)), f"slots of {num_slots}, from 0")
+    if player not in _PLAYERS:
+        raise _wrong("player", brief(player), " or ".join(_PLAYERS))
+    episode = integer(data, "episode", where)
+    name = text(data, "name", where, longest) if "name" in data else ""
+    return [
+        SeatAssignment(slot=slot, episode=episode, player=Player(player), name=name)
+        for slot in slots
+    ]
 
 
 def seating_features(bots: Iterable[str]) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ class Continuity:
         roll: Who is connected.
         listener: The run.
         restart: Lets the episodes of a session begin anew.
+        returned: Lets those of a session go on where they were.
         clock: Monotonic seconds.
     """
 
@@ -65,12 +66,14 @@ class Continuity:
         listener: RestListener,
         *,
         restart: Callable[[Member], None],
+        returned: Callable[[Member], None],
         clock: Callable[[], float],
     ) -> None:
         self._config = config
         self._roll = roll
         self._listener = listener
         self._restart = restart
+        self._returned = returned
         self._clock = clock
         self._returning = ReturningClients()
         self._gathering: Gathering | None = None
@@ -249,14 +252,11 @@ class Continuity:
         peer.restoring_since = self._clock()
         self._roll.send(peer, partial(peer.session.restore, remembered.states_for(hello)))
 
-    def restored(
-        self, peer: Peer, scheduler: Scheduler, *, failure: str | None, to_adopt: bool
-    ) -> None:
+    def restored(self, peer: Peer, *, failure: str | None, to_adopt: bool) -> None:
         """A client has done what `welcomed_back` told it.
 
         Args:
             peer: The client.
-            scheduler: The scheduler.
             failure: Why its environments are not as they were, if it tried.
             to_adopt: They are: its parked requests are open again.
         """
@@ -270,7 +270,7 @@ class Continuity:
         peer.session.adopt([request.num_asking for request in waiting if request])
         text = f"client {peer.name} is back; its environments are as they were"
         self._listener.event("restored", text, client=peer.name)
-        scheduler.returned(remembered.member, self._clock())
+        self._returned(remembered.member)
 
     def gone_before_restored(self, peer: Peer) -> bool:
         """Await a client again that vanished before it was back. Says whether it is one."""

@@ -131,7 +131,12 @@ class Hub:
         self._clock = clock
         self._roll = Roll()
         self._continuity = Continuity(
-            config, self._roll, listener, restart=self._restart, clock=clock
+            config,
+            self._roll,
+            listener,
+            restart=self._restart,
+            returned=self._returned,
+            clock=clock,
         )
         self._explainer = Explainer(config, self._roll, listener.queue_waiting, clock())
         self._episodes = EpisodeBook()
@@ -377,9 +382,7 @@ class Hub:
             case SnapshottedReceived(snapshotted=snapshotted):
                 self._continuity.snapshotted(peer, snapshotted)
             case RestoredReceived(restored=restored, to_adopt=to_adopt):
-                self._continuity.restored(
-                    peer, self.scheduler, failure=restored.failure, to_adopt=to_adopt
-                )
+                self._continuity.restored(peer, failure=restored.failure, to_adopt=to_adopt)
 
     def _hello(self, peer: Peer, hello: Hello) -> None:
         name = self._name_for(hello)
@@ -526,6 +529,11 @@ class Hub:
         self._add_slots([(peer.name, slot) for slot in range(member.size)])
         told = self._seating.joined(member, hello, first_episode)
         self._send_welcome(peer, hello, first_episode, told)
+
+    def _returned(self, member: Member) -> None:
+        """All episodes of a client go on where they were."""
+        self._seating.returned(member)
+        self.scheduler.returned(member, self._clock())
 
     def _restart(self, member: Member) -> None:
         """All episodes of a client begin anew."""

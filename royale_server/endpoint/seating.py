@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from royale_client.wire.messages import Hello, Step
-from royale_client.wire.seating import ASSIGNMENTS, SeatAssignment, offered_bots
+from royale_client.wire.seating import ASSIGNMENTS, offered_bots, write_assignments
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import RefusedError
 from royale_server.model.engine import Engine
@@ -57,7 +57,7 @@ class Seating:
             residents=saved[0].residents if saved is not None and self._keeps_pool else (),
         )
         self._book = SeatBook(AssignmentSource(self._config, seed=config.seed), self._pool)
-        self._awaited: dict[Member, slice] = {}
+        self._members: dict[Member, slice] = {}
         if saved is not None:
             self._book.load(*saved)
         self._carry_out(PoolChange(seat=tuple(self._pool.residents)))
@@ -72,7 +72,7 @@ class Seating:
     def expect(self, members: Collection[Member]) -> None:
         """Keep the seats of clients of a checkpoint until they are back."""
         for member in members:
-            self._awaited[member] = _slots(member)
+            self._members[member] = _slots(member)
 
     def joined(self, member: Member, hello: Hello, episode: int) -> Data:
         """A client with new slots takes part; return the assignments of its welcome."""
@@ -90,13 +90,14 @@ class Seating:
             hello: Its hello.
             episode: Ordinal of the first episode if it does.
         """
-        if member.role is not Role.TRAIN or ASSIGNMENTS not in hello.features:
-            return ()
         layout = self._layout(member.name, hello)
         if not layout.slots:
+            self._book.leave(member, _slots(member))
             return ()
-        self._awaited[member] = _slots(member)
-        return _data(self._book.welcome(member, layout, member.groups[0].start, episode))
+        self._members[member] = _slots(member)
+        return write_assignments(
+            self._book.welcome(member, layout, member.groups[0].start, episode)
+        )
 
     def check(self, hello: Hello) -> None:
         """Refuse a client that does not offer the bots that this run names.
@@ -118,7 +119,10 @@ class Seating:
             )
 
     def _layout(self, name: str, hello: Hello) -> Layout:
+        """Which seats the client's slots are; none if it follows no assignments."""
         numbers = np.arange(hello.num_slots)
+        if Role(hello.role) is not Role.TRAIN or ASSIGNMENTS not in hello.features:
+            return Layout.of(name, numbers, numbers, ())
         environments = numbers if hello.environments is None else hello.environments
         seats = np.zeros_like(numbers) if hello.seats is None else hello.seats
         bots = self._config.scripted or offered_bots(hello.features)
@@ -133,6 +137,11 @@ class Seating:
         """The episodes of a client that is back begin anew."""
         if member in self._book:
             self._book.begin_afresh(member)
+
+    def returned(self, member: Member) -> None:
+        """The episodes of a client that is back go on where they were."""
+        if member in self._book:
+            self._book.go_on(member)
 
     # --- requests ---------------------------------------------------------------------------
 
@@ -172,7 +181,7 @@ class Seating:
         """Return the assignments that go with the answer to a group."""
         if group.member not in self._book:
             return ()
-        return _data(self._book.take_unsent(group.member, group.start, group.episodes))
+        return write_assignments(self._book.take_unsent(group.member, group.start, group.episodes))
 
     # --- snapshots of the policy --------------------------------------------------------------
 
@@ -190,8 +199,8 @@ class Seating:
             self._carry_out(self._pool.settle(self._in_use()))
 
     def _in_use(self) -> set[int]:
-        for member in [m for m in self._awaited if m.ended]:
-            self._book.leave(member, self._awaited.pop(member))
+        for member in [m for m in self._members if m.ended]:
+            self._book.leave(member, self._members.pop(member))
         return self._book.in_use()
 
     def _carry_out(self, change: PoolChange) -> None:
@@ -217,7 +226,3 @@ def _change(opponents: Opponents, change: PoolChange) -> None:
 def _slots(member: Member) -> slice:
     first = member.groups[0].start
     return slice(first, first + member.size)
-
-
-def _data(assignments: list[SeatAssignment]) -> Data:
-    return tuple(assignment.to_data() for assignment in assignments)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from algorithms.metric_spec import MetricSpec
 
 _NO_EPISODE = "no training episode ended in the iteration"
-_ENDED = "training episodes that ended in the iteration, trained on or not"
+_ENDED = "training episodes of the learner that ended in the iteration, trained on or not"
 
 RUN = (
     MetricSpec(
@@ -164,16 +164,45 @@ ENV = (
         unit="episode",
         meaning="Episodes that ended since the run began.",
         statistic="sum",
-        population="training episodes, trained on or not",
+        population="training episodes of the learner, trained on or not",
         absent_when="no training episode has ended yet",
     ),
     MetricSpec(
         key="env/return_mean_100",
         unit="reward",
         meaning="Undiscounted sum of rewards, mean over the last 100 episodes (fewer at first).",
-        population="the last training episodes that ended, whatever the iteration",
+        population="the last training episodes of the learner that ended, whatever the iteration",
         absent_when="no training episode has ended yet",
     ),
+)
+
+_OPPONENTS = {
+    "learner": "itself",
+    "snapshot": "snapshots of its past",
+    "scripted": "scripted bots",
+}
+
+SELFPLAY = tuple(
+    spec
+    for opponent, whom in _OPPONENTS.items()
+    for spec in (
+        MetricSpec(
+            key=f"selfplay/episodes_{opponent}",
+            unit="episode",
+            meaning=f"Episodes of the learner's seats that ended against {whom}.",
+            statistic="sum",
+            population=_ENDED,
+            absent_when="no such episode ended in the iteration",
+        ),
+        MetricSpec(
+            key=f"selfplay/return_{opponent}_mean",
+            unit="reward",
+            meaning=f"Undiscounted sum of rewards of the learner's seats against {whom}, mean over "
+            "episodes.",
+            population=_ENDED,
+            absent_when="no such episode ended in the iteration",
+        ),
+    )
 )
 
 _DISCARDS = {
@@ -234,7 +263,14 @@ SERVER = (
     ),
 )
 
-SERVER_METRICS: tuple[MetricSpec, ...] = (*RUN, *THROUGHPUT, *TIME, *ENV, *SERVER)
+SERVER_METRICS: tuple[MetricSpec, ...] = (
+    *RUN,
+    *THROUGHPUT,
+    *TIME,
+    *ENV,
+    *SELFPLAY,
+    *SERVER,
+)
 """Everything the server writes into a row beside the algorithm's own numbers."""
 
 

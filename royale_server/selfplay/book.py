@@ -80,8 +80,9 @@ class _Seated:
     layout: Layout
     first: int
     """Number of its first slot."""
-    fresh: tuple[IntArray, IntArray]
-    """Who plays the first two episodes if they begin afresh, as it was told. Each ``(n,)``."""
+    fresh: tuple[IntArray, IntArray] | None
+    """Who plays the first two episodes if they begin afresh, as it was told, until it is known
+    whether they do. Each ``(n,)``."""
 
 
 class SeatBook:
@@ -144,9 +145,15 @@ class SeatBook:
     def begin_afresh(self, client: Hashable) -> None:
         """All episodes of a client begin as it was told in its welcome."""
         seated = self._seated[client]
+        assert seated.fresh is not None, "episodes begin afresh once in a session"
         slots = slice(seated.first, seated.first + len(seated.layout.environment))
         self._current[slots], self._next[slots] = seated.fresh
         self._unsent[slots] = False
+        seated.fresh = None
+
+    def go_on(self, client: Hashable) -> None:
+        """The episodes of a client go on where they were."""
+        self._seated[client].fresh = None
 
     def leave(self, client: Hashable, slots: slice) -> None:
         """A client is gone, or awaited no longer; nobody plays in its slots."""
@@ -247,7 +254,7 @@ class SeatBook:
         """Snapshots that play, or are promised to somebody."""
         used = {*np.unique(self._current).tolist(), *np.unique(self._next).tolist()}
         for seated in self._seated.values():
-            for seats in seated.fresh:
+            for seats in seated.fresh or ():
                 used.update(np.unique(seats).tolist())
         return {code for code in used if code > LEARNER}
 

@@ -24,7 +24,7 @@ from algorithms.ppo.metrics import METRICS as PPO_METRICS  # noqa: E402
 from royale_client.config import ClientConfig  # noqa: E402
 from royale_client.envs.arena.bots import BOTS  # noqa: E402
 from royale_client.envs.arena.cards import CARDS, KIND_NAMES, Card  # noqa: E402
-from royale_client.envs.arena.columns import COLUMNS, PLANES  # noqa: E402
+from royale_client.envs.arena.columns import markdown_tables  # noqa: E402
 from royale_client.envs.arena.records import EPISODE_METRICS  # noqa: E402
 from royale_client.envs.arena.rules import TICK_MS, TILE_UNITS  # noqa: E402
 from royale_client.envs.registry import find_provider  # noqa: E402
@@ -198,15 +198,10 @@ def arena() -> str:
             ("card", "cost", "kind", "units", "hp", "damage", "every", "range", "speed", "notes"),
             map(card_row, CARDS),
         ),
-        "## Planes",
-        "`planes`: uint8, 20 rows of 12 tiles, in the frame of who looks.",
-        grid(("plane", "name", "a tile holds"), ((p.index, p.name, p.meaning) for p in PLANES)),
-        "## Vector",
-        "`vector`: float32, every entry from 0 to 1.",
-        grid(
-            ("entries", "name", "meaning"),
-            ((f"{c.first} to {c.end - 1}", c.name, c.meaning) for c in COLUMNS),
-        ),
+        "## What a seat sees",
+        "`planes` is uint8, 20 rows of 12 tiles, in the frame of who looks; `vector` is float32, every "
+        "entry from 0 to 1.",
+        markdown_tables(),
         "## Bots",
         grid(("name", "what it does"), ((n, entry.meaning) for n, entry in BOTS.items())),
         "## Numbers of an episode",

@@ -13,6 +13,7 @@ from royale_client.wire.errors import ConfigError
 from royale_server.config import Pair, ServerConfig, TrackConfig, is_loopback
 from royale_server.config_document import digest, to_document
 from royale_server.preconditions import MANIFEST, precondition_problems, read_token
+from royale_server.run.identity import resume_rules
 from royale_server.scheduler.config import Dispatch
 
 PAIR = Pair(policy="mlp-policy", policy_variant="default", algo="ppo", algo_variant="default")
@@ -145,6 +146,13 @@ def test_a_json_object_is_taken_as_inline_keyword_arguments():
 def test_a_tracker_needs_a_project():
     with pytest.raises(ConfigError, match="project: is empty"):
         TrackConfig(project=" ")
+
+
+def test_settings_of_self_play_belong_to_the_identity_of_a_run():
+    rules = resume_rules(config())
+    names = [name for name in rules if name.startswith("selfplay.")]
+    assert len(names) == 5
+    assert {rules[name] for name in names} == {"same"}
 
 
 # --- what others get -------------------------------------------------------------------------

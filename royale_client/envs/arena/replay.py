@@ -150,9 +150,12 @@ def _from_document(document: Any) -> Replay:  # noqa: ANN401 - what a file may h
     players = tuple(str(player) for player in document.pop("players"))
     if len(players) != SEATS:
         raise ValueError(f"players {brief(players)}, expected {SEATS}")
+    rules = str(document.pop("rules"))
     key = {name: int(document.pop(name)) for name in ("seed", "battle", "ordinal")}
+    if document:
+        raise ValueError(f"unknown entries {brief(sorted(document))}")
     return Replay(
-        **document,
+        rules=rules,
         **key,
         players=players,
         actions=tuple(tuple(pair) for pair in actions.tolist()),
