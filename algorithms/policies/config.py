@@ -86,8 +86,8 @@ class ArenaPolicyConfig:
     """Residual blocks of the critic's trunk. None: as the actor's."""
 
     stride: Literal[1, 2] = 2
-    """Step of the first convolution. 2: the trunk sees every other tile and costs a third; what
-    is said of tiles still has all of them."""
+    """Step of the first convolution. 2: the trunk has a quarter of the tiles and costs a third to a
+    half; what is said of tiles still has all of them."""
 
     hidden_size: int = 64
     """Width of the layer behind each trunk that sums up tiles and vector."""
