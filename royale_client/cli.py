@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, make_dataclass
 from functools import partial
 from pathlib import Path
@@ -132,9 +132,15 @@ def parse_flags(provider: EnvProvider, arguments: Sequence[str]) -> tuple[Any, C
         config=(tyro.conf.OmitArgPrefixes,),
         prog=f"{PROGRAM} {provider.name}",
         description=f"Run {provider.name}: {provider.summary}.",
-        args=list(arguments),
+        args=[_common_name(word, provider.synonyms) for word in arguments],
     )
     return parsed.env, parsed.client
+
+
+def _common_name(word: str, synonyms: Mapping[str, str]) -> str:
+    """Return a flag, with its value or without, by the name that every environment has for it."""
+    flag, equals, value = word.partition("=")
+    return f"{synonyms[flag]}{equals}{value}" if flag in synonyms else word
 
 
 def configure_logging(level: str, child: ChildIdentity | None) -> None:

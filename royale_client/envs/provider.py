@@ -7,7 +7,7 @@ module builds nothing and imports no environment.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,3 +30,6 @@ class EnvProvider:
     """Builds one group: a config and a number of environments in, a driver out."""
     facts: Callable[[Any], Mapping[str, Any]]
     """Returns what else tells two environments apart: versions, arguments, wrappers; plain data."""
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """Further names of common flags, as this family would call them: ``--battles`` is
+    ``--num-envs``."""

@@ -22,7 +22,7 @@ _BUILT_IN = {
 }
 BUILT_IN_SUMMARIES = {
     "gym": "any environment with a Gymnasium id, for example CartPole-v1 or my_package:MyEnv-v0",
-    "arena": "battles of two seats with cards, to learn against oneself",
+    "arena": "battles of two seats with cards; --battles is --num-envs",
     "dummy-v1": "no environment: fixed episode lengths, for trying connections and speed",
 }
 

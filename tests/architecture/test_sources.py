@@ -104,7 +104,7 @@ def test_server_side_imports_only_libraries_of_the_server_extra(package):
 
 
 def test_client_imports_only_base_dependencies_and_environment_extras():
-    declared = declared_libraries("gym", "mujoco", "atari", "box2d")
+    declared = declared_libraries("gym", "arena", "mujoco", "atari", "box2d")
     assert undeclared_imports("royale_client", declared) == {}
 
 

@@ -199,8 +199,8 @@ def arena() -> str:
             map(card_row, CARDS),
         ),
         "## What a seat sees",
-        "`planes` is uint8, 20 rows of 12 tiles, in the frame of who looks; `vector` is float32, every "
-        "entry from 0 to 1.",
+        "`planes` is uint8, 20 rows of 12 tiles, in the frame of who looks; `vector` is float32, "
+        "every entry from 0 to 1.",
         markdown_tables(),
         "## Bots",
         grid(("name", "what it does"), ((n, entry.meaning) for n, entry in BOTS.items())),

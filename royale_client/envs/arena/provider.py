@@ -82,9 +82,10 @@ def facts(config: ArenaConfig) -> Mapping[str, Any]:
 
 PROVIDER = EnvProvider(
     name="arena",
-    summary="battles of two seats with cards, to learn against oneself",
+    summary="battles of two seats with cards; --battles is --num-envs",
     config_type=ArenaConfig,
     env_id=lambda _: ENV_ID,
     make=make_driver,
     facts=facts,
+    synonyms={"--battles": "--num-envs"},
 )

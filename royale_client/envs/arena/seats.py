@@ -17,7 +17,12 @@ from royale_client.driver import BoolArray
 from royale_client.envs.arena.bots import Bot, bot_keys, make_bot
 from royale_client.envs.arena.rules import NO_OP, SEATS
 from royale_client.envs.arena.state import Battles
-from royale_client.wire.seating import Player, SeatAssignment
+from royale_client.wire.seating import (
+    Player,
+    SeatAssignment,
+    read_assignments,
+    write_assignments,
+)
 
 
 class Seats:
@@ -89,10 +94,8 @@ class Seats:
 
     def snapshot(self) -> dict[str, Any]:
         """Return who plays, and who will, as plain data."""
-        return {
-            "names": list(self._names),
-            "queues": [[assignment.to_data() for assignment in queue] for queue in self._queues],
-        }
+        queued = [assignment for queue in self._queues for assignment in queue]
+        return {"names": list(self._names), "queued": list(write_assignments(queued))}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `snapshot` returned.
@@ -102,12 +105,10 @@ class Seats:
             ProtocolError: An assignment is none.
         """
         names: Sequence[str] = state["names"]
-        if len(names) != self._num_slots or len(state["queues"]) != self._num_slots:
+        if len(names) != self._num_slots:
             raise ValueError(f"seats of {len(names)} slots, expected {self._num_slots}")
         fresh = Seats(self._num_slots)
-        for queue in state["queues"]:
-            read = [SeatAssignment.from_data(data, self._num_slots) for data in queue]
-            fresh.assign(read, afresh=False)
+        fresh.assign(read_assignments(state["queued"], self._num_slots), afresh=True)
         for name in filter(None, names):
             fresh._bots.setdefault(name, (make_bot(name), fresh._nobody()))
         self._queues, self._bots, self._names = fresh._queues, fresh._bots, list(names)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from royale_client.cli import parse_flags
 from royale_client.driver import SnapshotError, Turn
 from royale_client.envs.arena.provider import PROVIDER, ArenaConfig
 from royale_client.envs.arena.rules import ACTIONS
@@ -10,6 +11,7 @@ from royale_client.hello import make_hello
 from royale_client.wire.episodes import check_records, clean_record
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.limits import Limits
+from royale_client.wire.seating import Player, SeatAssignment
 
 BATTLES = 3
 SLOTS = 2 * BATTLES
@@ -176,3 +178,60 @@ def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, float]) -> N
     (name,) = wrong
     with pytest.raises(ConfigError, match=name.removeprefix("shaping_")):
         ArenaConfig(**wrong)
+
+
+def test_battles_is_what_this_family_calls_num_envs() -> None:
+    for words in (["--battles", "64"], ["--battles=64"], ["--num-envs", "64"]):
+        _, client = parse_flags(PROVIDER, words)
+        assert client.num_envs == 64
+
+
+def test_a_bot_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"--bots.*nobody"):
+        PROVIDER.make(ArenaConfig(bots=("noop", "nobody")), BATTLES)
+
+
+def seat(slot: int, episode: int, bot: str = "") -> SeatAssignment:
+    player = Player.SCRIPTED if bot else Player.LEARNER
+    return SeatAssignment(slot=slot, episode=episode, player=player, name=bot)
+
+
+def test_a_bots_rows_do_not_ask_and_it_plays_its_seat_until_the_battle_ends() -> None:
+    driver = make()
+    rows = [seat(s, 0, "push" if s == 1 else "") for s in range(SLOTS)]
+    driver.assign([*rows, *(seat(s, 1) for s in range(SLOTS))], afresh=True)
+    turn = driver.reset(SEEDS)
+    asking = [0, 2, 3, 4, 5]
+    assert turn.asks.nonzero()[0].tolist() == asking
+    assert len(turn.observations[0]) == len(turn.masks) == len(asking)
+    for _ in range(LONGEST):
+        turn = driver.step((np.zeros(len(turn.observations[0]), np.int64),))
+        if turn.terminated[1]:
+            break
+        assert turn.asks.nonzero()[0].tolist() == asking
+    assert turn.terminated[:2].all()
+    assert turn.rewards[1] > 0.5, "nobody answers, so the bot wins"
+    plays = {r["row"]: r["metrics"]["cards_per_match"] for r in turn.episodes if r["row"] < 2}
+    assert plays[1] > 0
+    assert plays[0] == 0
+    assert turn.asks is None, "the next episode is the learner's in every seat"
+
+
+def test_a_snapshot_holds_who_plays_and_who_will() -> None:
+    driver = make()
+    rows = [seat(s, e, "random" if (s + e) % 2 else "") for e in range(2) for s in range(SLOTS)]
+    driver.assign(rows, afresh=True)
+    first = driver.reset(SEEDS)
+    zeros = np.zeros(len(first.observations[0]), np.int64)
+    for _ in range(5):
+        driver.step((zeros,))
+    state = driver.snapshot()
+    fresh = make()
+    fresh.restore(state)
+    for _ in range(LONGEST):
+        mine, theirs = driver.step((zeros,)), fresh.step((zeros,))
+        np.testing.assert_array_equal(mine.rewards, theirs.rewards)
+        assert (mine.asks is None) == (theirs.asks is None)
+        if mine.episodes:
+            break
+    np.testing.assert_array_equal(mine.asks, theirs.asks)
