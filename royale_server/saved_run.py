@@ -29,6 +29,7 @@ from royale_client.wire.spaces import from_data, leaves, to_data
 from royale_server.model.engine import Snapshot
 from royale_server.scheduler import LedgerBooks, SavedGroup, SavedMember, SchedulerState, Turns
 from royale_server.selfplay.book import SavedSeating
+from royale_server.selfplay.pool import PoolState
 
 MODEL, OPTIMIZER, ROLLOUT, ENVIRONMENTS = "model", "optimizer", "rollout", "envs"
 OPPONENTS = "opponents"
@@ -230,7 +231,7 @@ def _sessions_to_data(sessions: Sessions) -> dict[str, Any]:
         "members_ever": state.members_ever,
         "members": members,
         "bots": list(sessions.seating.bots),
-        "residents": list(sessions.seating.residents),
+        "pool": asdict(sessions.seating.pool),
     }
 
 
@@ -269,7 +270,7 @@ def _read_sessions(
     )
     seating = SavedSeating(
         bots=tuple(data["bots"]),
-        residents=tuple(data["residents"]),
+        pool=PoolState(**(data["pool"] | {"residents": tuple(data["pool"]["residents"])})),
         next_seats=slots.pop("next_seats"),
         unsent=slots.pop("unsent"),
     )

@@ -54,14 +54,15 @@ class Seating:
             self._config,
             seed=config.seed,
             entries=engine.snapshots if self._keeps_pool else (),
-            residents=saved[0].residents if saved is not None and self._keeps_pool else (),
+            state=saved[0].pool if saved is not None and self._keeps_pool else None,
         )
         self._book = SeatBook(AssignmentSource(self._config, seed=config.seed), self._pool)
         self._members: dict[Member, slice] = {}
         if saved is not None:
             self._book.load(*saved)
-        self._carry_out(PoolChange(seat=tuple(self._pool.residents)))
-        self._settle()
+            self._carry_out(PoolChange(seat=self._pool.state().residents))
+        else:
+            self._carry_out(self._pool.settle(self._in_use()))
 
     @property
     def _keeps_pool(self) -> bool:
@@ -156,7 +157,6 @@ class Seating:
         start, ended = group.start, request.ended
         if ended.any():
             self._book.ended(group.member, start, ended, request.asks, group.episodes)
-            self._settle()
         self._book.check_asking(start, request.asks)
         request.seats = self._book.seats(group.slots)
 
@@ -186,16 +186,16 @@ class Seating:
     # --- snapshots of the policy --------------------------------------------------------------
 
     def learned(self, version: int) -> None:
-        """A learn step is done: take a snapshot of the policy if one is due."""
-        is_due = version % self._config.snapshot_every == 0
-        if not (is_due and self._keeps_pool and self._book.clients):
-            return
-        self._submit(partial(self._engine.take_snapshot, version))
-        self._carry_out(self._pool.add(version, self._in_use()))
+        """A learn step is done: take a snapshot if one is due, and see who may play now.
 
-    def _settle(self) -> None:
-        """Let the snapshots play that should, once the others have finished their battles."""
-        if not self._pool.is_settled:
+        Who may play changes here and nowhere else. When episodes end, and in which order clients
+        say so, is chance; by a learn step of a run with fixed rounds every group has said it.
+        """
+        is_due = version % self._config.snapshot_every == 0
+        if is_due and self._keeps_pool and self._book.clients:
+            self._submit(partial(self._engine.take_snapshot, version))
+            self._carry_out(self._pool.add(version, self._in_use()))
+        else:
             self._carry_out(self._pool.settle(self._in_use()))
 
     def _in_use(self) -> set[int]:

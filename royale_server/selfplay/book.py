@@ -19,7 +19,7 @@ import numpy.typing as npt
 from royale_client.wire.errors import ContractError
 from royale_client.wire.seating import Player, SeatAssignment
 from royale_server.selfplay.assignment import Assignment, AssignmentSource, Table
-from royale_server.selfplay.pool import Pool
+from royale_server.selfplay.pool import Pool, PoolState
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class SavedSeating:
     """What of the book and the pool decides the future, beside who plays now. S slots."""
 
     bots: tuple[str, ...]
-    residents: tuple[int, ...]
+    pool: PoolState
     next_seats: IntArray
     """Who plays each slot's next episode, ``(S,)``."""
     unsent: BoolArray
@@ -264,7 +264,7 @@ class SeatBook:
         """Copy what decides the future, beside who plays now."""
         return SavedSeating(
             bots=tuple(self._bots),
-            residents=tuple(self._pool.residents),
+            pool=self._pool.state(),
             next_seats=self._next.copy(),
             unsent=self._unsent.copy(),
         )

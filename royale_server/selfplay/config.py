@@ -25,7 +25,8 @@ class SelfPlayConfig:
     """Scripted bots to play against, by name; every client must offer them. When absent, all that a
     client offers."""
     max_resident: int = 2
-    """Snapshots that play at one time. Each is inferred in a batch of its own."""
+    """Snapshots that play at one time, 2 or more: one finishes its battles while others go on. Each
+    is inferred in a batch of its own."""
     snapshot_every: int = 10
     """Iterations between snapshots of the policy into the pool."""
     pool_size: int = 16
@@ -82,9 +83,9 @@ def _mix_problems(mix: str) -> list[str]:
 
 def _count_problems(config: SelfPlayConfig) -> list[str]:
     problems = [
-        f"{name}: got {getattr(config, name)}, expected a whole number of at least 1"
-        for name in ("max_resident", "snapshot_every")
-        if getattr(config, name) < 1
+        f"{name}: got {getattr(config, name)}, expected a whole number of at least {low}"
+        for name, low in (("max_resident", 2), ("snapshot_every", 1))
+        if getattr(config, name) < low
     ]
     if config.pool_size <= config.max_resident:
         problems.append(

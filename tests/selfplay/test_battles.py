@@ -40,7 +40,7 @@ def test_every_row_is_played_by_whom_it_was_assigned_to() -> None:
         if seat.player is Player.SNAPSHOT:
             assert action // 4 == int(seat.name)  # answered by the policy of that very version
     assert versions[Player.LEARNER] >= set(range(12))
-    assert versions[Player.SNAPSHOT] >= {2, 4, 6, 8}
+    assert len(versions[Player.SNAPSHOT]) > 2
     assert versions[Player.SCRIPTED] == set()  # those rows never asked
     assert {seat.name for pair in duel.played for seat in pair} >= {"left", "right", "2", "4"}
     assert world.hub.scheduler.ledger.conservation_error == 0
@@ -231,16 +231,18 @@ def test_adding_a_client_leaves_the_battles_of_the_others_as_they_were() -> None
     assert all(dealt(alone)[key] == dealt(together)[key] for key in shared)
 
 
-def test_no_more_snapshots_play_than_may_and_they_finish_their_battles() -> None:
-    config = SelfPlayConfig(mix="pool=1", snapshot_every=1, max_resident=1, pool_size=2)
+def test_snapshots_take_turns_and_never_more_play_than_may() -> None:
+    config = SelfPlayConfig(mix="pool=1", snapshot_every=1, max_resident=2, pool_size=3)
     duel = Duel(6)
-    world = world_after(25, duel, config=config)
+    world = world_after(40, duel, config=config)
     opponents = world.engine.opponents
-    assert len(opponents._seated) <= 1
-    assert len(opponents.versions) <= 3
-    names = [seat.name for pair in duel.played for seat in pair if seat.name.isdigit()]
-    assert len(set(names)) > 4
-    assert sorted(map(int, names)) == list(map(int, sorted(names, key=int)))
+    assert len(opponents._seated) <= 2
+    assert len(opponents.versions) <= 4
+    battles = [{seat.player for seat in pair} for pair in duel.played]
+    # From the first snapshot on, which the episode after the next is played with, no battle is
+    # without one, though they change all the time.
+    assert battles[30:].count({Player.LEARNER, Player.SNAPSHOT}) == len(battles[30:])
+    assert len({seat.name for pair in duel.played for seat in pair if seat.name.isdigit()}) > 6
 
 
 @pytest.mark.parametrize("groups", [(6,), (3, 4)])

@@ -12,7 +12,7 @@ from royale_client.wire.seating import Player
 from royale_server.selfplay.assignment import AssignmentSource, Table
 from royale_server.selfplay.book import Layout, SeatBook
 from royale_server.selfplay.config import SelfPlayConfig
-from royale_server.selfplay.pool import Pool
+from royale_server.selfplay.pool import Pool, PoolState
 
 BOTS = ("left", "right")
 
@@ -20,7 +20,8 @@ BOTS = ("left", "right")
 def make_book(mix: str = "scripted=1", entries: tuple[int, ...] = ()) -> SeatBook:
     config = SelfPlayConfig(mix=mix)
     source = AssignmentSource(config, seed=0)
-    return SeatBook(source, Pool(config, seed=0, entries=entries, residents=entries[-2:]))
+    state = PoolState(residents=entries[-2:])
+    return SeatBook(source, Pool(config, seed=0, entries=entries, state=state))
 
 
 def pairs(count: int, client: str = "a") -> Layout:

@@ -41,7 +41,7 @@ def test_a_wrong_mixture_is_refused_with_its_reason(mix: str, why: str) -> None:
 
 def test_all_other_problems_are_listed_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
-        SelfPlayConfig(max_resident=0, snapshot_every=0, pool_size=0, scripted=("a", "a", ""))
+        SelfPlayConfig(max_resident=1, snapshot_every=0, pool_size=1, scripted=("a", "a", ""))
     assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
         "max_resident",
         "snapshot_every",
@@ -55,7 +55,7 @@ def test_all_other_problems_are_listed_at_once() -> None:
     ("settings", "flag"),
     [
         ({"mix": "mirror=0.8,scripted=0.2", "snapshot_every": 5}, "snapshot_every"),
-        ({"mix": "mirror=1", "max_resident": 1}, "max_resident"),
+        ({"mix": "mirror=1", "max_resident": 3}, "max_resident"),
         ({"mix": "mirror=1", "pool_size": 4}, "pool_size"),
         ({"mix": "mirror=1", "scripted": ("heuristic",)}, "scripted"),
     ],
