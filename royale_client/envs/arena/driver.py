@@ -59,7 +59,8 @@ class ArenaDriver:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock
-        self._batch = ArenaBatch(num_battles, rewards)
+        self.batch = ArenaBatch(num_battles, rewards)
+        """The battles."""
         self.bots = tuple(bots)
         for name in bots:
             make_bot(name)  # refuses what there is not
@@ -82,7 +83,7 @@ class ArenaDriver:
         """Begin a new episode in every slot; see `EnvDriver.reset`."""
         started_s = self._clock()
         # A battle has one key; its other seat's seed is of no use.
-        self._batch.reset(seeds[::SEATS].copy())
+        self.batch.reset(seeds[::SEATS].copy())
         self._episodes.begin_all()
         self._asks = self._seats.begin(np.arange(self.num_slots))
         self._turn = Turn.first(*self._asked(), self._clock() - started_s)._replace(asks=self._asks)
@@ -95,7 +96,7 @@ class ArenaDriver:
     def step(self, actions: Leaves) -> Turn:
         """Carry out one decision of both seats of every battle; see `EnvDriver.step`."""
         started_s = self._clock()
-        batch, acted = self._batch, self._asks
+        batch, acted = self.batch, self._asks
         over = batch.step(self._seats.actions(batch.battles, acted, actions[0]))
         rewards = batch.rewards.rewards.reshape(-1).copy()
         self._episodes.add(rewards, None)  # a bot acts, too, in a battle that it plays in
@@ -142,7 +143,7 @@ class ArenaDriver:
         body = {
             "turn": turn_to_plain(self._turn),
             "episodes": self._episodes.snapshot(),
-            "batch": self._batch.snapshot(),
+            "batch": self.batch.snapshot(),
             "seats": self._seats.snapshot(),
         }
         return write_document(self._identity, body)
@@ -153,7 +154,7 @@ class ArenaDriver:
         self._turn = None
         try:
             turn = turn_from_plain(body["turn"], self.num_slots, self.observation_space)
-            self._batch.restore(body["batch"])
+            self.batch.restore(body["batch"])
             self._episodes.restore(body["episodes"])
             self._seats.restore(body["seats"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -166,13 +167,13 @@ class ArenaDriver:
 
     def _seen(self) -> Leaves:
         """Return what every slot sees, as views."""
-        batch = self._batch
+        batch = self.batch
         planes = batch.planes.reshape(self.num_slots, *PLANES_SHAPE)
         return planes, batch.vector.reshape(self.num_slots, VECTOR_SIZE)
 
     def _asked(self) -> tuple[Leaves, BoolArray]:
         """Return what the slots that ask see and may do."""
-        masks = self._batch.mask.reshape(self.num_slots, ACTIONS)
+        masks = self.batch.mask.reshape(self.num_slots, ACTIONS)
         if self._asks is None:
             return self._seen(), masks
         return take_rows(self._seen(), self._asks), masks[self._asks]
