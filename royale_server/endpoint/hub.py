@@ -237,7 +237,7 @@ class Hub:
         self._engine = engine
         self._scheduler = scheduler
         saved = None if sessions is None else (sessions.seating, sessions.scheduler.seats)
-        self._seating_or_none = Seating(self._config, engine, self._do, saved)
+        self._seating_or_none = Seating(self._config, engine, self._do, self._listener.event, saved)
         if sessions is not None:
             members = self._continuity.expect(sessions, scheduler)
             self._episodes.load_versions(sessions.versions)

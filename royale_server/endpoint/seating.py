@@ -27,6 +27,7 @@ from royale_server.selfplay.pool import Pool, PoolChange
 logger = logging.getLogger(__name__)
 
 Job = Callable[[], None]
+Event = Callable[..., None]
 Data = tuple[dict[str, Any], ...]
 
 
@@ -37,6 +38,7 @@ class Seating:
         config: Settings of the server.
         engine: Where snapshots live; only its jobs are made here.
         submit: Has the model thread do a job, after those before it.
+        event: Takes what a person should be able to read in the events of the run.
         saved: What a checkpoint knew, and who plays each slot in it.
     """
 
@@ -45,11 +47,13 @@ class Seating:
         config: ServerConfig,
         engine: Engine,
         submit: Callable[[Job], None],
+        event: Event,
         saved: tuple[SavedSeating, np.ndarray[Any, np.dtype[np.int64]]] | None = None,
     ) -> None:
         self._config = config.selfplay
         self._engine = engine
         self._submit = submit
+        self._event = event
         self._pool = Pool(
             self._config,
             seed=config.seed,
@@ -129,9 +133,9 @@ class Seating:
         bots = self._config.scripted or offered_bots(hello.features)
         layout = Layout.of(name, environments, seats, bots)
         if layout.slots and self._config.shares["scripted"] and not bots:
-            logger.warning(
-                "client %s offers no scripted bots: the policy plays those battles itself", name
-            )
+            text = f"client {name} offers no scripted bots: the policy plays those battles itself"
+            logger.warning("%s", text)
+            self._event("no_bots", text, client=name)
         return layout
 
     def restarted(self, member: Member) -> None:
@@ -194,6 +198,8 @@ class Seating:
         is_due = version % self._config.snapshot_every == 0
         if is_due and self._keeps_pool and self._book.clients:
             self._submit(partial(self._engine.take_snapshot, version))
+            text = f"the policy of version {version} is kept as an opponent"
+            self._event("opponent_kept", text, version=version)
             self._carry_out(self._pool.add(version, self._in_use()))
         else:
             self._carry_out(self._pool.settle(self._in_use()))

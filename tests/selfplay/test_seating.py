@@ -24,20 +24,24 @@ class Keeper:
     def __init__(self, *snapshots: int) -> None:
         self.snapshots = snapshots
         self.told: list[str] = []
+        self.events: list[str] = []
         self.opponents = SimpleNamespace(
             seat=lambda version: self.told.append(f"seat {version}"),
             unseat=lambda version: self.told.append(f"unseat {version}"),
             forget=lambda versions: self.told.extend(f"forget {v}" for v in versions),
         )
 
+    def event(self, kind: str, message: str, **facts: object) -> None:
+        self.events.append(f"{kind}: {message}")
+
     def take_snapshot(self, version: int) -> None:
         self.told.append(f"take {version}")
 
 
 def seating(keeper: Keeper, **settings: Any) -> Seating:
-    selfplay = SelfPlayConfig(mix="pool=1", max_resident=2, pool_size=3, **settings)
+    selfplay = SelfPlayConfig(**{"mix": "pool=1", "pool_size": 3, **settings})
     config = ServerConfig(pair=PAIR, policy=None, algo=None, selfplay=selfplay)
-    return Seating(config, keeper, lambda job: job())  # type: ignore[arg-type]
+    return Seating(config, keeper, lambda job: job(), keeper.event)  # type: ignore[arg-type]
 
 
 def join(tables: Seating, scheduler: Scheduler | None = None, **changes: Any) -> Group:
@@ -88,6 +92,8 @@ def test_who_may_play_changes_with_learn_steps_alone() -> None:
     assert keeper.told[5:] == []  # it has finished them, whenever that was heard
     tables.learned(7)
     assert keeper.told[5:] == ["unseat 2", "seat 6"]
+    kept = "opponent_kept: the policy of version {} is kept as an opponent"
+    assert keeper.events == [kept.format(version) for version in (2, 4, 6)]
 
 
 def test_snapshots_are_taken_only_where_somebody_plays_them() -> None:
@@ -118,3 +124,11 @@ def test_a_client_that_left_holds_no_snapshot() -> None:
         scheduler.leave(client, 0.0)
     tables.learned(6)
     assert keeper.told[3:5] == ["take 6", "unseat 4"]
+
+
+def test_a_client_without_bots_is_named_where_bots_are_to_play() -> None:
+    keeper = Keeper()
+    join(seating(keeper, mix="pool=0.5,scripted=0.5"))
+    assert keeper.events == [
+        "no_bots: client a offers no scripted bots: the policy plays those battles itself"
+    ]
