@@ -133,8 +133,7 @@ class ArenaDriver:
         turn = self._turn
         if turn is None or turn.terminated is None:
             return None
-        is_open = ~turn.terminated if self._asks is None else ~turn.terminated & self._asks
-        return farewell(turn, is_open, self._seen())
+        return farewell(turn, ~turn.terminated, self._seen())  # bots' seats end with the others'
 
     def snapshot(self) -> bytes:
         """Return everything that decides what comes next; see `EnvDriver.snapshot`."""

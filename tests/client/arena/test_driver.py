@@ -217,6 +217,14 @@ def test_a_bots_rows_do_not_ask_and_it_plays_its_seat_until_the_battle_ends() ->
     assert turn.asks is None, "the next episode is the learner's in every seat"
 
 
+def test_a_farewell_ends_the_seats_of_bots_too() -> None:
+    driver = make()
+    driver.assign([seat(s, 0, "push" if s == 1 else "") for s in range(SLOTS)], afresh=True)
+    turn = driver.reset(SEEDS)
+    driver.step((np.zeros(len(turn.observations[0]), np.int64),))
+    assert driver.last_turn().truncated.all()
+
+
 def test_a_snapshot_holds_who_plays_and_who_will() -> None:
     driver = make()
     rows = [seat(s, e, "random" if (s + e) % 2 else "") for e in range(2) for s in range(SLOTS)]
