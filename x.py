@@ -93,6 +93,8 @@ def ensure_installed(extras: frozenset[str]) -> None:
     if not venv_is_usable():
         make_venv()
     install(extras | installed)
+    if "dev" in extras:
+        compile_arena()
     STAMP.write_text(json.dumps({"fingerprint": fingerprint, "extras": sorted(extras | installed)}))
     say(f"set-up took {time.monotonic() - started_s:.0f} s; later calls skip it")
 
@@ -146,6 +148,13 @@ def install(extras: frozenset[str]) -> None:
             f"pip could not install {target}: its lines above say why. Where the default package "
             "index is out of reach, ROYALE_PIP_ARGS can name another source."
         )
+
+
+def compile_arena() -> None:
+    """Compile the arena once, before several processes of the tests would, each for itself."""
+    say("compiling the arena; the first time this takes about a minute")
+    if run(VENV_PYTHON, "-m", "royale_client.envs.arena.warm_up") != 0:
+        raise SetupError("the arena could not be compiled: the lines above say why.")
 
 
 # -- processes ---------------------------------------------------------------------------------

@@ -23,6 +23,11 @@ DISPATCHES = {
 }
 
 
+FIRST_PARTS = list(range(4))
+FURTHER_PARTS = [pytest.param(part, marks=pytest.mark.chaos) for part in range(4, PARTS)]
+"""Seconds each: the first ones run always, the others with the slow suites."""
+
+
 def run_all(plans: dict[int, Plan]) -> list[World]:
     worlds = [World(plan, seed=seed).run() for seed, plan in plans.items()]
     broken = {w.seed: (w.faults, w.plan) for w in worlds if w.faults}
@@ -30,7 +35,7 @@ def run_all(plans: dict[int, Plan]) -> list[World]:
     return worlds
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", FIRST_PARTS + FURTHER_PARTS)
 def test_no_promise_breaks_whatever_happens_to_a_run(part: int) -> None:
     seeds = range(part * SCHEDULES_PER_PART, (part + 1) * SCHEDULES_PER_PART)
     worlds = run_all({seed: random_plan(seed) for seed in seeds})

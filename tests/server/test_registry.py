@@ -97,10 +97,12 @@ def test_every_built_in_implementation_can_be_imported():
         assert isinstance(entry.load_implementation(), type)
 
 
-def test_built_in_pairs_are_ppo_with_mlp_and_dummy_with_both_policies():
+def test_built_in_pairs_are_ppo_with_every_network_and_dummy_with_every_policy():
     built_in = {entry.uid for entry in (*POLICIES, *ALGORITHMS)}
     pairs = [pair for pair in builtin_registry().pairs() if set(pair) <= built_in]
-    assert pairs == [("mlp-policy", "ppo"), ("mlp-policy", "dummy"), ("dummy-policy", "dummy")]
+    networks = ("mlp-policy", "arena-policy")
+    expected = {(policy, algorithm) for policy in networks for algorithm in ("ppo", "dummy")}
+    assert sorted(pairs) == sorted(expected | {("dummy-policy", "dummy")})
 
 
 def test_either_side_may_say_that_a_pair_fits():

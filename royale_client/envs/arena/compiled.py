@@ -43,6 +43,16 @@ def inlined(function: F) -> F:
     return _decorated(function, forceinline=True)
 
 
+def is_compiled() -> bool:
+    """Tell whether machine code of these sources is on disk, as far as it was needed before."""
+    return any(_cache_folder(_CONFIG.CACHE_DIR).rglob("*.nbi"))
+
+
+def _cache_folder(asked_for: str) -> Path:
+    """Return where machine code of these very sources lies."""
+    return _cache_root(asked_for) / f"arena-{source_digest()}"
+
+
 def _cache_root(asked_for: str) -> Path:
     """Return the folder of NUMBA_CACHE_DIR, else one beside this module, else one of the user's."""
     if asked_for:
@@ -56,7 +66,7 @@ def _cache_root(asked_for: str) -> Path:
 def _decorated(function: F, *, forceinline: bool) -> F:
     folder = _CONFIG.CACHE_DIR
     # Numba asks for the folder once, while it decorates.
-    _CONFIG.CACHE_DIR = str(_cache_root(folder) / f"arena-{source_digest()}")
+    _CONFIG.CACHE_DIR = str(_cache_folder(folder))
     try:
         decorate: Any = numba.njit(
             cache=True, nogil=True, error_model="numpy", forceinline=forceinline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from royale_client.driver import EnvDriver
 from royale_client.envs.arena.reward_config import RewardConfig
 from royale_client.envs.provider import EnvProvider
 from royale_client.wire.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 ENV_ID = "royale/arena"
 _INSTALL = "the arena needs numba: pip install 'royale-rl[arena]'"
@@ -61,9 +64,12 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
         ConfigError: If numba is missing.
     """
     try:
+        from royale_client.envs.arena.compiled import is_compiled
         from royale_client.envs.arena.driver import ArenaDriver
     except ImportError as error:
         raise ConfigError(f"{_INSTALL} ({error})") from error
+    if not is_compiled():
+        logger.info("compiling the arena for this machine: half a minute or more, once")
     identity = {"environment": ENV_ID, **facts(config)}
     try:
         return ArenaDriver(config.rewards(), num_battles, bots=config.bots, identity=identity)
