@@ -119,6 +119,7 @@ for step in itertools.count(int(sys.argv[2])):
 """
 
 
+@pytest.mark.chaos
 def test_a_process_killed_at_random_moments_of_saving_loses_no_reported_checkpoint(tmp_path):
     moments = random.Random(0)
     next_step = 0

@@ -23,8 +23,8 @@ DISPATCHES = {
 }
 
 
-FIRST_PARTS = list(range(4))
-FURTHER_PARTS = [pytest.param(part, marks=pytest.mark.chaos) for part in range(4, PARTS)]
+FIRST_PARTS = list(range(2))
+FURTHER_PARTS = [pytest.param(part, marks=pytest.mark.chaos) for part in range(2, PARTS)]
 """Seconds each: the first ones run always, the others with the slow suites."""
 
 
