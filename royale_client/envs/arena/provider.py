@@ -66,10 +66,12 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
     try:
         from royale_client.envs.arena.compiled import is_compiled
         from royale_client.envs.arena.driver import ArenaDriver
+        from royale_client.envs.arena.warm_up import warm_up
     except ImportError as error:
         raise ConfigError(f"{_INSTALL} ({error})") from error
     if not is_compiled():
         logger.info("compiling the arena for this machine: half a minute or more, once")
+        warm_up()  # now, and not while a server waits for the first step
     identity = {"environment": ENV_ID, **facts(config)}
     try:
         return ArenaDriver(config.rewards(), num_battles, bots=config.bots, identity=identity)

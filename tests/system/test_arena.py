@@ -1,0 +1,59 @@
+"""The arena over the network: the policy plays itself, its past and bots, and is then evaluated."""
+
+from __future__ import annotations
+
+import json
+
+from royale_server.tools.main import main
+from tests.system import records
+from tests.system.processes import Processes
+
+PAIR = ("arena-policy", "default", "ppo", "arena")
+FRAMES = 400
+TOTAL = 8 * FRAMES
+"""Three battles of each kind: the third is the first for which a snapshot is there."""
+FLAGS = (
+    *("--algo.total-timesteps", TOTAL, "--algo.frames-per-iteration", FRAMES),
+    *("--algo.num-epochs", 1, "--algo.batch-size", 512, "--patience", 10_000, "--close-wait", 60),
+    *("--selfplay.mix", "mirror=0.5,pool=0.5", "--selfplay.snapshot-every", 1),
+    *("--selfplay.scripted", "push", "--exp-name", "battles"),
+)
+
+
+def test_a_run_in_the_arena_plays_all_kinds_of_opponents_and_can_be_evaluated(
+    processes: Processes, capsys, tmp_path
+):
+    server = processes.server(*FLAGS, pair=PAIR)
+    client = processes.client(server, "arena", "--battles", 2)
+    assert (server.wait(), client.wait()) == (0, 0)
+    rows = records.metrics(server.run)
+    assert rows[-1]["run/step"] >= TOTAL
+    for row in rows:
+        assert set(records.discards(row).values()) == {0}, row
+        assert row["server/conservation_error"] == 0
+        # What was stored is what is evaluated anew before the first step: same weights, same masks.
+        assert row["ppo/ratio_max_abs_dev"] <= 1e-4
+    assert sum(row["server/opponent_frames"] for row in rows) > 0
+
+    replays = tmp_path / "replays"
+    words = ["eval", str(server.run), "--against", "noop", "--battles", "4", "--json"]
+    assert main([*words, "--replays", str(replays)]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)
+    assert (verdict["against"], verdict["battles"]) == ("noop", 4)
+    (replay,) = replays.iterdir()
+    assert main(["replay", str(replay)]) == 0
+    assert "crowns" in capsys.readouterr().out.splitlines()[-1]
+    page = tmp_path / "battle.html"
+    assert main(["replay", str(replay), "--page", str(page)]) == 0
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_eval_names_bots_and_runs_where_a_player_is_neither(capsys, tmp_path):
+    assert main(["eval", "nobody", "--runs", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "heuristic" in said
+    assert "nobody" in said
+    assert main(["eval", "noop", "--battles", "3"]) == 2
+    assert main(["eval", "noop", "--against", "noop", "--battles", "2"]) == 0
+    # Nobody plays: the potential and the towers stay equal, and time decides nothing.
+    assert "drawn 100.0%" in capsys.readouterr().out
