@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from royale_server.tools.main import main
 from tests.system import records
 from tests.system.processes import Processes
@@ -20,6 +22,7 @@ FLAGS = (
 )
 
 
+@pytest.mark.chaos  # half a minute
 def test_a_run_in_the_arena_plays_all_kinds_of_opponents_and_can_be_evaluated(
     processes: Processes, capsys, tmp_path
 ):
