@@ -91,7 +91,7 @@ class ArenaBatch:
         """Return everything that decides what comes next."""
         rows = b"".join(snapshots.snapshot(self.battles, i) for i in range(self.num_battles))
         battles = np.frombuffer(rows, np.uint8).reshape(self.num_battles, -1)
-        return {"battles": battles, **{n: array.copy() for n, array in self._followers().items()}}
+        return {"battles": battles, **{n: array.copy() for n, array in self._counted().items()}}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `snapshot` returned; if it raises, nothing has changed.
@@ -101,7 +101,7 @@ class ArenaBatch:
             ValueError: If a battle is damaged, of other rules, or what no battle can be.
             SnapshotError: If it is of another number of battles.
         """
-        mine = self._followers()
+        mine = self._counted()
         saved = {name: state[name] for name in mine}
         check_like("battles", list(saved.values()), list(mine.values()))
         if len(state["battles"]) != self.num_battles:
@@ -112,13 +112,12 @@ class ArenaBatch:
         self.battles.raw[...] = restored.raw
         for name, array in mine.items():
             array[...] = saved[name]
+        self.rewards.begin(self.battles, np.arange(self.num_battles))  # follow from the battles
         self.observe()
 
-    def _followers(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that follow the battles, by name."""
+    def _counted(self) -> dict[str, NDArray[Any]]:
+        """Return what has been counted beside the battles, by name."""
         return {
-            "potentials": self.rewards.potentials,
-            "settled": self.rewards.settled,
             "placed": self.placed,
             **{f"tallies.{name}": array for name, array in self.tallies._asdict().items()},
         }

@@ -31,6 +31,7 @@ from royale_client.snapshots.document import (
     write_document,
 )
 from royale_client.wire.episodes import EpisodeMetric
+from royale_client.wire.errors import RoyaleError
 from royale_client.wire.seating import SeatAssignment
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
 
@@ -156,7 +157,9 @@ class ArenaDriver:
             self.batch.restore(body["batch"])
             self._episodes.restore(body["episodes"])
             self._seats.restore(body["seats"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except SnapshotError:
+            raise
+        except (RoyaleError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotError(f"the snapshot is no state of the arena: {error!r}") from error
         self._turn, self._asks = turn, turn.asks
         return turn

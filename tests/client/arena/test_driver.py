@@ -8,6 +8,7 @@ from royale_client.driver import SnapshotError, Turn
 from royale_client.envs.arena.provider import PROVIDER, ArenaConfig
 from royale_client.envs.arena.rules import ACTIONS
 from royale_client.hello import make_hello
+from royale_client.snapshots.encoding import pack, unpack
 from royale_client.wire.episodes import check_records, clean_record
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.limits import Limits
@@ -243,3 +244,17 @@ def test_a_snapshot_holds_who_plays_and_who_will() -> None:
         if mine.episodes:
             break
     np.testing.assert_array_equal(mine.asks, theirs.asks)
+
+
+def test_a_snapshot_with_impossible_seats_is_refused_like_any_other_damage() -> None:
+    driver = make()
+    driver.assign([seat(s, 0) for s in range(SLOTS)] * 2, afresh=True)
+    driver.reset(SEEDS)
+    document = unpack(driver.snapshot())
+    impossible = {"slots": [SLOTS], "episode": 0, "player": "learner"}
+    for seats in ({"names": [""] * SLOTS, "queued": [impossible]}, {"names": ["nobody"] * SLOTS}):
+        changed = {**document["body"]["seats"], **seats}
+        damaged = {**document, "body": {**document["body"], "seats": changed}}
+        with pytest.raises(SnapshotError, match="no state of the arena"):
+            driver.restore(pack(damaged))
+    assert driver.reset(SEEDS).masks is not None
