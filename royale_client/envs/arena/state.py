@@ -146,11 +146,6 @@ def copy(battles: Battles) -> Battles:
     return views_of(battles.raw.copy())
 
 
-def copy_into(source: Battles, i: int, target: Battles, j: int) -> None:
-    """Make battle ``j`` of ``target`` the same as battle ``i`` of ``source``."""
-    target.raw[j] = source.raw[i]
-
-
 def _view(words: _I4, offset: int, field: Field) -> NDArray[Any]:
     """Return one field out of the last axis, in its own type and shape."""
     view = words[..., offset : offset + field.words].view(field.dtype)

@@ -125,7 +125,7 @@ def test_a_new_battle_owes_nothing_to_the_one_before(deal):
     rewards = begun(battles)
     play(battles, rewards, decisions=60, bot="heuristic")
     kept = rewards.potentials[1].copy()
-    state.copy_into(deal(1), 0, battles, 0)
+    battles.raw[0] = deal(1).raw[0]
     rewards.begin(battles, np.array([0]))
     assert rewards.potentials[0].tolist() == [0, 0, 0]
     np.testing.assert_array_equal(rewards.potentials[1], kept)

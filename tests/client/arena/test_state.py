@@ -11,7 +11,7 @@ from royale_client.envs.arena.layout import (
     SEAT_FIELDS,
     SEAT_WORDS,
 )
-from royale_client.envs.arena.state import Battles, copy, copy_into, empty, views_of
+from royale_client.envs.arena.state import Battles, copy, empty, views_of
 
 FIELDS = HEAD_FIELDS | SEAT_FIELDS
 
@@ -54,13 +54,6 @@ def test_a_copy_is_apart(deal):
     twin = copy(battles)
     twin.elixir[:] = 0
     assert (battles.elixir == rules.ELIXIR_START).all()
-
-
-def test_one_battle_can_be_copied_into_another_slot(deal):
-    battles, target = deal(3), empty(2)
-    copy_into(battles, 2, target, 0)
-    assert (target.raw[0] == battles.raw[2]).all()
-    assert (target.raw[1] == empty(1).raw[0]).all()
 
 
 def test_numbers_stay_in_their_declared_ranges_and_free_slots_blank(deal, random_actions):
