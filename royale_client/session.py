@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,8 +16,14 @@ import numpy as np
 from royale_client.wire.codec import Parsed, parse
 from royale_client.wire.contract import ActionContract, StepContract, check_welcome
 from royale_client.wire.episodes import clean_record
-from royale_client.wire.errors import LimitError, ProtocolError, UnexpectedMessageError
+from royale_client.wire.errors import (
+    ContractError,
+    LimitError,
+    ProtocolError,
+    UnexpectedMessageError,
+)
 from royale_client.wire.grammar import Requests, Side, State, after_welcome, next_state
+from royale_client.wire.handshake import RECONNECT
 from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
@@ -114,12 +120,18 @@ class ClientSession:
     Args:
         hello: Who the client is; checked at once.
         limits: What to refuse from the server for its size.
+        earlier: The session whose connection was lost, to go on with it if the server agrees.
 
     Raises:
         ProtocolError: The hello contradicts itself.
     """
 
-    def __init__(self, hello: Hello, limits: Limits | None = None) -> None:
+    def __init__(
+        self, hello: Hello, limits: Limits | None = None, earlier: ClientSession | None = None
+    ) -> None:
+        self._earlier = earlier if earlier is not None and earlier.can_go_on else None
+        if self._earlier is not None and self._earlier.welcome is not None:
+            hello = replace(hello, resume_token=self._earlier.welcome.session_token)
         self.hello = hello
         self.welcome: Welcome | None = None
         self.state = State.OPENED
@@ -139,9 +151,18 @@ class ClientSession:
         """Say hello. The server answers with a welcome, a stop or a fault."""
         return self._send(self.hello)
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another connection could carry this session on."""
+        return self.state is State.READY and RECONNECT in self.hello.features
+
     def outstanding(self, group: int) -> int | None:
         """Return the number of the group's request that has no answer yet, or None."""
         return self._requests.outstanding(group)
+
+    def unread(self, answer: Answered) -> None:
+        """Take back that an answer was received: nobody acts on it, so it is asked for again."""
+        self._requests.open_again(answer.group)
 
     def step(
         self,
@@ -177,7 +198,8 @@ class ClientSession:
             The message to send.
 
         Raises:
-            UnexpectedMessageError: No welcome yet, or the group's last request has no answer.
+            UnexpectedMessageError: No welcome yet, or the group's last request has no answer, and
+                this is not a session that goes on and asks for that one again.
             ContractError: The arrays do not fit the hello, or float16 was agreed on and cannot hold
                 one of their numbers; nothing was sent and nothing changed.
             LimitError: The message would be larger than the server allows.
@@ -337,9 +359,25 @@ class ClientSession:
         elif FLOAT16 in self.hello.features:
             logger.warning("the server takes no float16 observations; they are sent in full")
         self.state = after_welcome(restores=welcome.restores)
-        self._requests = Requests(welcome.last_requests)
+        self._requests = self._requests_of(welcome)
         self._send_limit = welcome.limits.get("max_message_bytes", self._send_limit)
         return Welcomed(welcome=welcome)
+
+    def _requests_of(self, welcome: Welcome) -> Requests:
+        """Return where the numbers of the requests stand."""
+        if not welcome.continues:
+            self._earlier = None
+            return Requests(welcome.last_requests)
+        assert self._earlier is not None, "the hello named a session"
+        requests, self._earlier = self._earlier._requests, None
+        if not requests.are_known_as(welcome.last_requests):
+            raise ContractError(
+                "the server goes on with another session than this one",
+                where="welcome.last_requests",
+                got=str(welcome.last_requests),
+                expected=f"{requests.last}, or one less where there was no answer",
+            )
+        return requests.over_another_connection()
 
     def _agree(self, *, float16: bool) -> None:
         """Settle in which types observations travel."""

@@ -170,6 +170,10 @@ class ServerConfig:
     feedback_wait_timeout: float = 60.0
     """Seconds a client may take to answer an action; then it is disconnected and may come back.
     Learn steps do not count. Must exceed the slowest environment step."""
+    reconnect_grace: float = 30.0
+    """Seconds for which a client whose connection is lost keeps its session: its episodes, and the
+    frames under way. Nobody waits for it meanwhile, unless ``--deterministic``. 0: it begins a new
+    session."""
     on_nonfinite: Literal["reject", "halt"] = "reject"
     """What a NaN or infinity in an observation or a reward does: ``reject`` discards that frame as
     invalid, plays the rest of its episode without training on it, and tells the client which row it
@@ -261,6 +265,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "close_wait": (0, float("inf")),
         "first_step_timeout": (0.001, float("inf")),
         "feedback_wait_timeout": (0.001, float("inf")),
+        "reconnect_grace": (0, float("inf")),
         "inline_num_envs": (1, float("inf") if config.inline is None else config.max_slots),
     }
     problems = []

@@ -329,6 +329,7 @@ def test_the_flags_of_the_server_are_these():
         "--close-wait",
         "--first-step-timeout",
         "--feedback-wait-timeout",
+        "--reconnect-grace",
         "--on-nonfinite",
         "--inline",
         "--inline-num-envs",
