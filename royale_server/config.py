@@ -114,6 +114,9 @@ class ServerConfig:
     keep_every: int | None = None
     """Frames between older checkpoints that are kept besides: of each such stretch the first one
     stays. When absent, none does."""
+    heatmap_every: int = 10
+    """Iterations that one line of ``heatmaps.jsonl`` is about: where in its environment the learner
+    did what, as in the arena on which tile it played each card. 0 writes none."""
     until_timesteps: int | None = None
     """Frames to stop at, in place of the algorithm's own limit. With ``--resume``, runs a finished
     run further."""
@@ -248,6 +251,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "save_every": (1, float("inf")),
         "keep_last": (1, float("inf")),
         "keep_every": (1, float("inf")),
+        "heatmap_every": (0, float("inf")),
         "until_timesteps": (1, float("inf")),
         "exit_when_idle": (0, float("inf")),
         "port": (0, 65535),

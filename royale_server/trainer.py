@@ -33,6 +33,7 @@ from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
+from royale_server.monitoring.heat_maps import HeatMaps
 from royale_server.run.control import Letter
 from royale_server.run.writer import Writer
 from royale_server.saved_run import RunCounters, SavedRun, Sessions, to_contents
@@ -150,6 +151,7 @@ class Trainer:
         self._episodes: list[EndedEpisode] = []
         self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._episodes_total = 0
+        self._heat_maps = HeatMaps(config.heatmap_every)
         self._discards_told: Counter[str] = Counter()
         self._step_bytes_told = 0
         self._iteration_clock = IterationClock(clock())
@@ -234,6 +236,7 @@ class Trainer:
 
     def _continue(self, counters: RunCounters) -> None:
         self._iteration = counters.iteration
+        self._heat_maps.resumed(counters.iteration)
         self._env_steps_before = counters.env_steps
         self._recent_returns.extend(counters.recent_returns)
         self._episodes = [EndedEpisode(*episode) for episode in counters.episodes]
@@ -259,6 +262,7 @@ class Trainer:
     def client_joined(self, peer: Peer, hello: Hello) -> None:
         """See `Listener`."""
         self._idle_since = None
+        self._heat_maps.declare(hello.episode_metrics)
         text = f"client {peer.name} joined with {sum(hello.groups)} environments of {hello.env_id}"
         self.event("joined", text, client=peer.name, slots=sum(hello.groups), host=hello.host)
         address = peer.connection.address
@@ -296,6 +300,7 @@ class Trainer:
         if not evaluation:
             learners = [row for row in rows if row.get("player", LEARNER) == LEARNER]
             self._episodes_total += len(learners)
+            self._heat_maps.add(learners)
             self._episodes.extend(
                 EndedEpisode(
                     request,
@@ -440,6 +445,9 @@ class Trainer:
         self._step_bytes_told = hub.step_bytes
         row |= self._row_marks()
         self._writer.metrics(row, result.global_step)
+        heat_maps = self._heat_maps.take(self._iteration, result.global_step)
+        if heat_maps is not None:
+            self._writer.heat_maps(heat_maps)
         self._console.iteration(row)
         reason = self._reached_limit(result)
         if reason is not None and self._end is None:

@@ -48,12 +48,16 @@ class InstantWriter:
         self.rows: list[dict[str, Any]] = []
         self.events: list[Mapping[str, Any]] = []
         self.steps: list[int] = []
+        self.maps: list[Mapping[str, Any]] = []
 
     def metrics(self, row: dict[str, Any], step: int) -> None:
         self.rows.append(row)
 
     def episodes(self, rows: Any) -> None:
         """Not looked at."""
+
+    def heat_maps(self, row: Mapping[str, Any]) -> None:
+        self.maps.append(row)
 
     def event(self, row: Mapping[str, Any]) -> None:
         self.events.append(row)

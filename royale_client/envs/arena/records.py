@@ -2,9 +2,9 @@
 
 One record per seat and episode. A share is sent as numerator and denominator, so that an episode in
 which something could not happen does not pull a mean towards zero; a share whose denominator is 0
-is left out of the record. Plays by card *and* tile are too many numbers for a record (3,840): the
-client adds them up in `tallies.before` and writes them as heat-maps; a record holds plays by tile.
-Nothing here counts, and nothing here sends.
+is left out of the record. Plays by card *and* tile would be 3,840 counts, nearly all of them 0: a
+record names the tiles of a card's plays instead, and the server counts them. Nothing here counts,
+and nothing here sends.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from royale_client.envs.arena.rules import (
     ELIXIR_UNIT,
     RUNNING,
     SEAT_0_WON,
+    TILES,
     TOWER_HP,
     TOWERS,
+    WIDTH,
 )
 from royale_client.envs.arena.state import Battles
 from royale_client.envs.arena.tallies import (
@@ -79,6 +81,8 @@ class Ended(NamedTuple):
     playable: list[int]
     played: list[int]
     tiles: list[int]
+    places: dict[int, list[int]]
+    """By card that was played, the tiles of its plays, in their order."""
     term_sums: list[float]
     term_magnitudes: list[float]
 
@@ -104,7 +108,7 @@ class _Source:
 
     metric: EpisodeMetric
     value: Callable[[Ended], Any]
-    """A number for a mean, numerator and denominator for a ratio, a list for a count."""
+    """A number for a mean, numerator and denominator for a ratio, a list for a count or an index."""
 
 
 _ALL = "every episode of a seat"
@@ -262,6 +266,15 @@ def _card(card: int, name: str) -> tuple[_Source, ...]:
             f"decisions in which {name} could be played: share in which it was",
             lambda e: (e.played[card], e.playable[card]),
         ),
+        _Source(
+            EpisodeMetric(
+                f"plays/{key}",
+                "tile",
+                f"plays of {name}: the tile of each, row * {WIDTH} + column, own frame",
+                "index",
+            ),
+            lambda e: e.places.get(card, ()),
+        ),
     )
 
 
@@ -298,7 +311,8 @@ def episode_metrics(battles: Battles, tallies: Tallies, i: int) -> tuple[Record,
 def top_share(counts: NDArray[np.integer[Any]], k: int) -> float | None:
     """Return which share of all plays the ``k`` most played entries hold; None without a play.
 
-    ``top_share(tiles, 1)`` is `tile_top1_share`, ``top_share(placed, 10)`` `card_tile_top10_share`.
+    ``top_share(tiles, 1)`` is `tile_top1_share`; over counts by card and tile ``top_share(…, 10)``
+    is `card_tile_top10_share`.
     """
     total = int(counts.sum())
     if total == 0:
@@ -306,14 +320,13 @@ def top_share(counts: NDArray[np.integer[Any]], k: int) -> float | None:
     return float(np.sort(counts, axis=None)[-k:].sum() / total)
 
 
-_Reader: TypeAlias = tuple[str, bool, Callable[[Ended], Any]]
+_Reader: TypeAlias = tuple[str, str, Callable[[Ended], Any]]
 
 
 def _readers(sources: Iterable[_Source]) -> tuple[_Reader, ...]:
-    """Return name, whether it is a ratio, and where the value comes from: looked up once."""
+    """Return name, aggregation, and where the value comes from: looked up once."""
     return tuple(
-        (source.metric.name, source.metric.aggregation == "ratio", source.value)
-        for source in sources
+        (source.metric.name, source.metric.aggregation, source.value) for source in sources
     )
 
 
@@ -324,12 +337,13 @@ _CARD_READERS = tuple(_readers(sources) for sources in _OF_CARD)
 def _record(ended: Ended) -> Record:
     record: Record = {}
     for readers in (_READERS, *(_CARD_READERS[card] for card in ended.deck)):
-        for name, is_ratio, value_of in readers:
+        for name, aggregation, value_of in readers:
             value = value_of(ended)
-            if not is_ratio:
+            if aggregation == "ratio":
+                if value[1]:
+                    record[name] = [value[0], value[1]]
+            elif aggregation != "index" or value:
                 record[name] = value
-            elif value[1]:
-                record[name] = [value[0], value[1]]
     return record
 
 
@@ -351,8 +365,17 @@ def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
         own[layout.LEAK_DECISIONS],
         own[layout.DECK : layout.DECK + DECK_SIZE],
         *(numbers[part] for part in PARTS.values()),
+        _places(tallies.plays[i, seat, : own[layout.PLAYS]].tolist()),
         *tallies.terms[i, seat].tolist(),
     )
+
+
+def _places(plays: list[int]) -> dict[int, list[int]]:
+    places: dict[int, list[int]] = {}
+    for play in plays:
+        card, tile = divmod(play, TILES)
+        places.setdefault(card, []).append(tile)
+    return places
 
 
 def _numbers(battles: Battles, i: int, seat: int) -> list[int]:
