@@ -27,6 +27,8 @@ from royale_server import crash_points
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
+from royale_server.evaluation.desk import Round
+from royale_server.evaluation.metrics import evaluation_metrics, verdict_line
 from royale_server.exit_codes import ExitCode
 from royale_server.iteration import EndedEpisode, IterationClock, metrics_row
 from royale_server.model.build import Built, Components, Saved, build
@@ -152,6 +154,8 @@ class Trainer:
         self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._episodes_total = 0
         self._heat_maps = HeatMaps(config.heatmap_every)
+        self._verdict: dict[str, float] = {}
+        """What the evaluation that was complete last came to, until a row tells it."""
         self._discards_told: Counter[str] = Counter()
         self._step_bytes_told = 0
         self._iteration_clock = IterationClock(clock())
@@ -312,6 +316,22 @@ class Trainer:
                 for row in learners
             )
 
+    def evaluated(self, round_: Round, *, is_last: bool) -> None:
+        """See `Listener`. A server that only evaluates has a row a round, and then ends."""
+        verdict = round_.verdict()
+        self._verdict = evaluation_metrics(round_.number, round_.version, verdict)
+        text = verdict_line(round_.version, round_.opponent, verdict)
+        logger.info("%s", text)
+        facts = {"opponent": round_.opponent, **self._verdict}
+        self.event("evaluated", text, iteration=self._iteration, **facts)
+        assert self._built is not None
+        if self._built.engine.learner.evaluates:
+            self._iteration += 1
+            marks = {"run/iteration": self._iteration, "run/attempt": self._start.attempt}
+            self._writer.metrics({**marks, **self._verdict}, self._step)
+            if is_last:
+                self.stop(End.FINISHED, f"all rounds are played; the last: {text}")
+
     def inferred(self, result: Inferred) -> None:
         """See `Listener`."""
         if self._iteration_clock.num_batches == 0 and not self._has_collected:
@@ -444,6 +464,8 @@ class Trainer:
         )
         self._step_bytes_told = hub.step_bytes
         row |= self._row_marks()
+        row |= self._verdict
+        self._verdict = {}
         self._writer.metrics(row, result.global_step)
         heat_maps = self._heat_maps.take(self._iteration, result.global_step)
         if heat_maps is not None:

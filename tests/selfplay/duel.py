@@ -333,6 +333,7 @@ def play(
     until: Callable[[], bool],
     *,
     name: str = "a",
+    role: str = "train",
     loop: EnvLoop | None = None,
 ) -> EnvLoop:
     """Let a client play until then, and vanish."""
@@ -341,7 +342,7 @@ def play(
         if until():
             raise EndOfTestError
 
-    hello = make_hello(drivers, client_name=name, env_id="Duel-v0")
+    hello = make_hello(drivers, client_name=name, env_id="Duel-v0", role=role)
     loop = loop or EnvLoop(drivers, hello, clock=lambda: world.now)
     try:
         loop.converse(Wire(world, look))

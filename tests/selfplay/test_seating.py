@@ -25,6 +25,7 @@ class Keeper:
         self.snapshots = snapshots
         self.told: list[str] = []
         self.events: list[str] = []
+        self.learner = SimpleNamespace(evaluates=False)
         self.opponents = SimpleNamespace(
             seat=lambda version: self.told.append(f"seat {version}"),
             unseat=lambda version: self.told.append(f"unseat {version}"),
@@ -41,7 +42,13 @@ class Keeper:
 def seating(keeper: Keeper, **settings: Any) -> Seating:
     selfplay = SelfPlayConfig(**{"mix": "pool=1", "pool_size": 3, **settings})
     config = ServerConfig(pair=PAIR, policy=None, algo=None, selfplay=selfplay)
-    return Seating(config, keeper, lambda job: job(), keeper.event)  # type: ignore[arg-type]
+    return Seating(
+        config,
+        keeper,  # type: ignore[arg-type]
+        lambda job: job(),
+        keeper.event,
+        evaluated=lambda round_, is_last: None,
+    )
 
 
 def join(tables: Seating, scheduler: Scheduler | None = None, **changes: Any) -> Group:

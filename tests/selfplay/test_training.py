@@ -25,9 +25,7 @@ class SelfPlayAttempt(Attempt):
     """An attempt whose clients are loops with drivers."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
-        super().__init__(
-            directory, selfplay=CONFIG, save_every=1000, heatmap_every=3, **settings
-        )
+        super().__init__(directory, selfplay=CONFIG, save_every=1000, heatmap_every=3, **settings)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds

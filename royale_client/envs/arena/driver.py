@@ -36,7 +36,6 @@ from royale_client.wire.errors import RoyaleError
 from royale_client.wire.seating import SeatAssignment
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
 
-
 SHOWN = 0
 """The battle that spectators see."""
 

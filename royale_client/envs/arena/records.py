@@ -108,7 +108,7 @@ class _Source:
 
     metric: EpisodeMetric
     value: Callable[[Ended], Any]
-    """A number for a mean, numerator and denominator for a ratio, a list for a count or an index."""
+    """A number for a mean, numerator and denominator for a ratio, a list for the others."""
 
 
 _ALL = "every episode of a seat"

@@ -24,7 +24,6 @@ from royale_client.wire.seating import (
     write_assignments,
 )
 
-
 _POLICY = "policy"
 
 

@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._stage = stage
         super().__init__(*arguments)
 
-    def do_GET(self) -> None:  # noqa: N802 - named by the base class
+    def do_GET(self) -> None:
         """Answer with the page or with what is new."""
         target = urlsplit(self.path)
         if not self._is_for_here():
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "there is nothing here\n")
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by the base
+    def log_message(self, format: str, *args: object) -> None:
         """Log quietly: a page asks four times a second."""
         logger.debug(format, *args)
 

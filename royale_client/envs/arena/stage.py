@@ -95,4 +95,3 @@ class Stage:
                         actions=shown.actions[max(0, first - 1) :],
                     )
         return None
-

@@ -142,9 +142,7 @@ def after(tallies: Tallies, terms: Floats) -> None:
 
 
 @compiled
-def _before(
-    numbers: _I8, plays: NDArray[np.int16], raw: Words, actions: NDArray[np.int32]
-) -> None:
+def _before(numbers: _I8, plays: NDArray[np.int16], raw: Words, actions: NDArray[np.int32]) -> None:
     for i in range(raw.shape[0]):
         if raw[i, layout.OUTCOME] != RUNNING:
             continue

@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import socket
+import threading
 
 import numpy as np
 import pytest
@@ -185,13 +186,27 @@ def test_nobody_watches_unless_asked_and_the_stage_costs_nothing_then() -> None:
     assert watched(text=False, port=None) is None
 
 
-def test_lines_go_out_from_a_thread_and_end_with_the_client(capsys) -> None:
-    driver = PROVIDER.make(ArenaConfig(watch=True), 1)
+class Heard(io.StringIO):
+    """Says when something was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flushed = threading.Event()
+
+    def flush(self) -> None:
+        super().flush()
+        self.flushed.set()
+
+
+def test_lines_go_out_from_a_thread_that_ends_with_the_client() -> None:
+    driver, out = PROVIDER.make(ArenaConfig(), 1), Heard()
+    driver.watching = watched(text=True, port=None, out=out)
+    assert driver.watching is not None
     driver.reset(SEEDS[:2])
     (teller,) = driver.watching.parts
-    while not capsys.readouterr().out.count("seat 0: policy; seat 1: policy"):
-        pass
+    assert out.flushed.wait(30)
     driver.close()
+    assert "seat 0: policy; seat 1: policy" in out.getvalue()
     assert not teller._thread.is_alive()
 
 
