@@ -264,7 +264,8 @@ def _reset_seeds(
     places = np.unique(hello.environments, return_inverse=True)[1]
     firsts = np.searchsorted(np.sort(places), places // 2 * 2)
     seats = np.zeros_like(places) if hello.seats is None else hello.seats
-    return seeds[firsts + seats]
+    paired: npt.NDArray[np.uint64] = seeds[firsts + seats]
+    return paired
 
 
 def _seeds(seed: int, name: str, first_episode: int, count: int) -> npt.NDArray[np.uint64]:

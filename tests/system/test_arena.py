@@ -62,7 +62,7 @@ def test_a_server_that_only_evaluates_plays_its_rounds_with_clients_and_ends(
     flags = ("--algo.policy-checkpoint-path", step, "--evaluate.battles", 8)
     against = ("--evaluate.against", "noop", step, "--exp-name", "judged")
     pair = ("arena-policy", "default", "eval", "default")
-    server = processes.server(*flags, *against, pair=pair)
+    server = processes.server(*flags, *against, pair=pair, runs=tmp_path / "judged")
     refused = processes.client(server, "arena", "--battles", 2, name="trainer")
     assert refused.wait() == 2
     judge = processes.client(server, "arena", "--battles", 4, "--role", "eval", name="judge")

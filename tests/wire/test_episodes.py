@@ -85,6 +85,7 @@ def test_a_declared_metric_that_is_no_number_is_dropped_and_its_siblings_arrive(
         (COUNT, [0] * 1025, None),
         (COUNT, [[1], [2]], None),
         (COUNT, [[1], [2, 3]], None),
+        (COUNT, [1.5, 2], [1.5, 2]),
         (INDEX, np.array([7, 7, 0]), [7, 7, 0]),
         (INDEX, [65535], [65535]),
         (INDEX, [65536], None),

@@ -72,6 +72,8 @@ class Ended(NamedTuple):
     dropped: int
     leaks: int
     deck: list[int]
+    places: dict[int, list[int]]
+    """By card that was played, the tiles of its plays, in their order."""
     counts: list[int]
     """As `tallies.PARTS` say, like the lists below."""
     decisions_at: list[int]
@@ -81,8 +83,6 @@ class Ended(NamedTuple):
     playable: list[int]
     played: list[int]
     tiles: list[int]
-    places: dict[int, list[int]]
-    """By card that was played, the tiles of its plays, in their order."""
     term_sums: list[float]
     term_magnitudes: list[float]
 
@@ -364,8 +364,8 @@ def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
         own[layout.DROPPED],
         own[layout.LEAK_DECISIONS],
         own[layout.DECK : layout.DECK + DECK_SIZE],
-        *(numbers[part] for part in PARTS.values()),
         _places(tallies.plays[i, seat, : own[layout.PLAYS]].tolist()),
+        *(numbers[part] for part in PARTS.values()),
         *tallies.terms[i, seat].tolist(),
     )
 

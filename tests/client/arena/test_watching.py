@@ -38,6 +38,9 @@ class Played:
         ]
         self.driver.assign(bots, afresh=True)
         self.driver.reset(SEEDS)
+        self.out = io.StringIO()
+        self.teller = Teller(self.stage, self.out)
+        self.teller.tell_news()
         self.actions: list[list[int]] = []
 
     def step(self) -> bool:
@@ -82,15 +85,14 @@ def get(page: LivePage, path: str, **headers: str) -> http.client.HTTPResponse:
 
 
 def test_the_lines_of_a_battle_that_was_watched_are_those_of_its_replay(played) -> None:
-    stage, replay = played[0].stage, played[1]
-    out = io.StringIO()
-    assert Teller(stage, out).tell_news()
-    assert out.getvalue().splitlines() == ["", *as_text(replay)]
+    shown, replay = played
+    assert shown.teller.tell_news()
+    assert shown.out.getvalue().splitlines() == ["", *as_text(replay)]
 
 
 def test_lines_come_while_the_battle_is_played_and_none_twice() -> None:
-    played, out = Played(), io.StringIO()
-    teller = Teller(played.stage, out)
+    played = Played()
+    out, teller = played.out, played.teller
     while not played.step():
         assert not teller.tell_news()
     while not teller.tell_news():
