@@ -17,6 +17,8 @@ class EvalConfig(LearnerConfig):
     uid: ClassVar[str] = "eval"
     restore: ClassVar[str] = RESTORE_MODEL
     """Weights are all that it takes."""
+    needs_weights: ClassVar[bool] = True
+    """There is nothing to evaluate without a checkpoint."""
 
     policy_checkpoint_path: Path | None = field(default=None, metadata=OF_THE_START)
     """Checkpoint to evaluate: the directory that holds model.safetensors. It is needed."""

@@ -189,7 +189,7 @@ def _metric_value(metric: EpisodeMetric, raw: object) -> MetricValue | None:
     numbers = [_number(item) for item in raw]
     values: list[Any] = [item for item in numbers if item is not None]
     whole = len(values) == len(numbers)
-    if metric.aggregation in ("count", "index"):  # as integers: one to three bytes each, in place of nine
+    if metric.aggregation in ("count", "index"):  # one to three bytes each, in place of nine
         values = [int(item) if item.is_integer() else item for item in values]
     return values if whole and _fits(metric, values, Limits().max_count_length) else None
 

@@ -66,7 +66,7 @@ def played() -> tuple[Played, Replay]:
     return played, played.until_end()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(played):
     live = LivePage(played[0].stage, 0)
     live.start()
