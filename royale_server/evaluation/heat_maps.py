@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from royale_client.envs.arena.cards import CARDS
 from royale_client.envs.arena.rules import (
     BRIDGE_COLUMNS,
     HEIGHT,
@@ -25,7 +26,8 @@ from royale_client.envs.arena.rules import (
 from royale_client.wire.errors import RoyaleError
 from royale_server.run.records import read_records
 
-_PREFIX = "plays/"
+_PLAYS = "policy/card_tile"
+"""Card times tiles plus tile of each play."""
 _SHADES = " .:-=+*#%@"
 _BESIDE = 4
 """Maps in one line of text."""
@@ -130,22 +132,17 @@ def as_page(title: str, windows: Sequence[Window]) -> str:
 
 
 def _window(row: Mapping[str, Any]) -> Window:
-    tiles = {
-        name.removeprefix(_PREFIX): _dense(counts)
-        for name, counts in row["counts"].items()
-        if name.startswith(_PREFIX)
-    }
+    tiles: dict[str, list[int]] = {}
+    for place, count in row["counts"].get(_PLAYS, {}).items():
+        card, tile = divmod(int(place), TILES)
+        tiles.setdefault(CARDS[card].name, [0] * TILES)[tile] = count
     return Window(
         first=row["first_iteration"],
         last=row["iteration"],
         step=row["step"],
         episodes=row["episodes"],
-        tiles=tiles,
+        tiles={name: tuple(tiles[name]) for name in sorted(tiles)},
     )
-
-
-def _dense(counts: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(counts.get(str(tile), 0) for tile in range(TILES))
 
 
 def _pairs(tiles: Iterable[int]) -> list[tuple[int, int]]:

@@ -140,7 +140,7 @@ class Engine:
         self.storage = storage
         self._opponents = opponents
         self._evaluated = None if opponents is None else opponents.another()
-        self._is_greedy = True
+        self._is_greedy = False
         self._keys = np.zeros(0, np.uint64)
         self._has_values = VALUE in storage.step_state
         self._unvalued: list[tuple[IntArray, Arrays]] = []

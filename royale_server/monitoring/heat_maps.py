@@ -1,7 +1,7 @@
 """Counts of where things happened, over some iterations: rows of ``heatmaps.jsonl``.
 
-What is counted is every episode metric that a client declares with the aggregation ``index``, such
-as the tiles of each card's plays. Pure: nothing is read or written, and no environment is known.
+What is counted is every episode metric that a client declares with the aggregation
+``categories``, such as card and tile of each play. Pure: nothing is read or written, and no environment is known.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 from royale_client.wire.episodes import EpisodeMetric
 
-INDEX = "index"
+CATEGORIES = "categories"
 _PREFIX = "metrics/"
 
 
 class HeatMaps:
-    """Counts the indices of the learner's training episodes.
+    """Counts the categories of the learner's training episodes.
 
     Args:
         every: Iterations that one row is about; 0 counts nothing.
@@ -34,7 +34,7 @@ class HeatMaps:
     def declare(self, metrics: Iterable[EpisodeMetric]) -> None:
         """Learn what a client reports."""
         if self._every:
-            self._keys |= {_PREFIX + m.name: m.name for m in metrics if m.aggregation == INDEX}
+            self._keys |= {_PREFIX + m.name: m.name for m in metrics if m.aggregation == CATEGORIES}
 
     def resumed(self, iteration: int) -> None:
         """Begin after this iteration."""

@@ -206,8 +206,8 @@ def arena() -> str:
         grid(("name", "what it does"), ((n, entry.meaning) for n, entry in BOTS.items())),
         "## Numbers of an episode",
         "Every record of a seat's episode in `episodes.jsonl` holds these, as `metrics/NAME`. A "
-        "*ratio* is a numerator and a denominator, a *count* a vector, an *index* a list of "
-        "numbers, one for each time.",
+        "*ratio* is a numerator and a denominator, a *count* a vector, *categories* a "
+        "list of numbers, one for each time.",
         grid(
             ("name", "unit", "over", "kind"),
             ((f"`{m.name}`", m.unit, m.population, m.aggregation) for m in EPISODE_METRICS),

@@ -54,7 +54,7 @@ class Duel:
     has_masks = False
     observation_space = OBSERVATION
     action_space = ACTION
-    episode_metrics: tuple[EpisodeMetric, ...] = (EpisodeMetric("spots", "1", "all", "index"),)
+    episode_metrics: tuple[EpisodeMetric, ...] = (EpisodeMetric("spots", "1", "all", "categories"),)
     snapshot_obstacle: str | None = None
 
     def __init__(self, num_battles: int, bots: Sequence[str] = ("left", "right")) -> None:

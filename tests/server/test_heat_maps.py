@@ -1,4 +1,4 @@
-"""Heat-maps: what the server counts of index metrics, and how `royale heatmap` shows it."""
+"""Heat-maps: what the server counts of categories, and how `royale heatmap` shows it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from royale_server.monitoring.heat_maps import HeatMaps
 from royale_server.run.records import to_line
 from royale_server.tools.main import main
 
-KNIGHT = EpisodeMetric("plays/knight", "tile", "plays", "index")
-METRICS = (KNIGHT, EpisodeMetric("tiles", "play", "plays", "count"))
+PLAYS = EpisodeMetric("policy/card_tile", "1", "plays", "categories")
+METRICS = (PLAYS, EpisodeMetric("tiles", "play", "plays", "count"))
 
 
 def heat_maps(every: int = 2) -> HeatMaps:
@@ -25,10 +25,10 @@ def heat_maps(every: int = 2) -> HeatMaps:
 
 
 def episode(*tiles: int) -> dict[str, Any]:
-    return {"return": 1.0, "metrics/plays/knight": list(tiles), "metrics/tiles": [1.0, 2.0]}
+    return {"return": 1.0, "metrics/policy/card_tile": list(tiles), "metrics/tiles": [1.0, 2.0]}
 
 
-def test_indices_are_counted_over_the_iterations_of_a_window() -> None:
+def test_categories_are_counted_over_the_iterations_of_a_window() -> None:
     maps = heat_maps()
     maps.add([episode(5, 7, 5), {"return": 0.0}])
     assert maps.take(1, 100) is None
@@ -39,7 +39,7 @@ def test_indices_are_counted_over_the_iterations_of_a_window() -> None:
         "iteration": 2,
         "step": 200,
         "episodes": 3,
-        "counts": {"plays/knight": {5: 2, 7: 2}},
+        "counts": {"policy/card_tile": {5: 2, 7: 2}},
     }
 
 
@@ -51,7 +51,7 @@ def test_the_next_window_begins_empty() -> None:
     maps.add([episode(6)])
     row = maps.take(6, 600)
     assert row is not None
-    assert (row["first_iteration"], row["counts"]) == (3, {"plays/knight": {6: 1}})
+    assert (row["first_iteration"], row["counts"]) == (3, {"policy/card_tile": {6: 1}})
 
 
 def test_a_resumed_run_counts_from_the_iteration_after_its_checkpoint() -> None:
@@ -63,7 +63,7 @@ def test_a_resumed_run_counts_from_the_iteration_after_its_checkpoint() -> None:
     assert row["first_iteration"] == 18
 
 
-def test_nothing_is_counted_without_an_index_metric_or_when_switched_off() -> None:
+def test_nothing_is_counted_without_such_a_metric_or_when_switched_off() -> None:
     undeclared, off = HeatMaps(1), heat_maps(every=0)
     for maps in (undeclared, off):
         maps.add([episode(5)])
@@ -78,21 +78,21 @@ def run(tmp_path: Path) -> Path:
     """A run with two windows, the second one written again after a resume."""
     (tmp_path / "run.json").write_text("{}")
     rows = [
-        window(1, 10, {"plays/knight": {0: 4, 13: 1}}),
-        window(11, 20, {"plays/knight": {5: 9}}),
-        window(11, 20, {"plays/knight": {239: 9, 3: 1}, "plays/old_mine": {0: 1}}),
+        window(1, 10, {0: 4, 13: 1}),
+        window(11, 20, {5: 9}),
+        window(11, 20, {239: 9, 3: 1, 240: 1}),  # card 0, Guard, and card 1, Cleaver
     ]
     (tmp_path / "heatmaps.jsonl").write_bytes(b"".join(map(to_line, rows)))
     return tmp_path
 
 
-def window(first: int, last: int, counts: dict[str, dict[int, int]]) -> dict[str, Any]:
+def window(first: int, last: int, counts: dict[int, int]) -> dict[str, Any]:
     return {
         "first_iteration": first,
         "iteration": last,
         "step": last * 100,
         "episodes": 8,
-        "counts": counts,
+        "counts": {"policy/card_tile": counts, "other": {7: 1}},
     }
 
 
@@ -108,7 +108,7 @@ def test_the_text_shows_the_own_side_at_the_bottom_and_shades_by_plays(
     assert lines[0].startswith("iterations 1 to 10, 8 episodes")
     # Tile 0 is column 0 of row 0; tile 13 column 1 of row 1. The highest of 9 shades is that of
     # 4 plays; 1 of 4 is shade ceil(9 / 4) = 3.
-    assert lines[2:4] == [" knight", " 5"]
+    assert lines[2:4] == [" Guard", " 5"]
     assert lines[-2:] == ["| -          |", "|@           |"]
     assert lines[4:-2] == ["|            |"] * 18
 
@@ -118,8 +118,9 @@ def test_the_newest_window_is_shown_as_the_newest_attempt_wrote_it(
 ) -> None:
     lines = shown(run, capsys)
     assert lines[0].startswith("iterations 11 to 20")
-    assert lines[4] == "|           @|   |            |"
-    assert lines[-1] == "|   .        |   |@           |"  # 1 of 9 is the first of nine shades
+    # In the order of their names: Cleaver, Guard.
+    assert lines[4] == "|            |   |           @|"
+    assert lines[-1] == "|@           |   |   .        |"  # 1 of 9 is the first of nine shades
 
 
 def test_a_page_holds_every_window_and_fetches_nothing(
@@ -130,9 +131,9 @@ def test_a_page_holds_every_window_and_fetches_nothing(
     assert "@DATA@" not in page
     assert "@TITLE@" not in page
     data = json.loads(page.split("const D = ")[1].split(";\n")[0])
-    assert data["cards"] == ["knight", "old_mine"]
+    assert data["cards"] == ["Cleaver", "Guard"]
     assert [w["first"] for w in data["windows"]] == [1, 11]
-    assert data["windows"][0]["tiles"] == [[[0, 4], [13, 1]], []]
+    assert data["windows"][0]["tiles"] == [[], [[0, 4], [13, 1]]]
     assert data["size"][0] * data["size"][1] == TILES
     assert "://" not in page
     assert "src=" not in page

@@ -16,8 +16,8 @@ LIMITS = Limits()
 MEAN = EpisodeMetric("n", "m", "all", "mean")
 RATIO = EpisodeMetric("hit_rate", "1", "shots", "ratio")
 COUNT = EpisodeMetric("cards", "1", "plays", "count")
-INDEX = EpisodeMetric("tiles", "tile", "plays", "index")
-METRICS = {metric.name: metric for metric in (MEAN, RATIO, COUNT, INDEX)}
+CATEGORIES = EpisodeMetric("tiles", "tile", "plays", "categories")
+METRICS = {metric.name: metric for metric in (MEAN, RATIO, COUNT, CATEGORIES)}
 ENDED = np.array([True, False, True])
 
 
@@ -86,12 +86,12 @@ def test_a_declared_metric_that_is_no_number_is_dropped_and_its_siblings_arrive(
         (COUNT, [[1], [2]], None),
         (COUNT, [[1], [2, 3]], None),
         (COUNT, [1.5, 2], [1.5, 2]),
-        (INDEX, np.array([7, 7, 0]), [7, 7, 0]),
-        (INDEX, [65535], [65535]),
-        (INDEX, [65536], None),
-        (INDEX, [-1], None),
-        (INDEX, [0.5], None),
-        (INDEX, [0] * 1025, None),
+        (CATEGORIES, np.array([7, 7, 0]), [7, 7, 0]),
+        (CATEGORIES, [65535], [65535]),
+        (CATEGORIES, [65536], None),
+        (CATEGORIES, [-1], None),
+        (CATEGORIES, [0.5], None),
+        (CATEGORIES, [0] * 1025, None),
     ],
 )
 def test_a_metric_is_converted_or_dropped(metric: EpisodeMetric, raw: Any, kept: Any) -> None:

@@ -3,7 +3,7 @@
 One record per seat and episode. A share is sent as numerator and denominator, so that an episode in
 which something could not happen does not pull a mean towards zero; a share whose denominator is 0
 is left out of the record. Plays by card *and* tile would be 3,840 counts, nearly all of them 0: a
-record names the tiles of a card's plays instead, and the server counts them. Nothing here counts,
+record names card and tile of each play instead, and the server counts them. Nothing here counts,
 and nothing here sends.
 """
 
@@ -29,7 +29,6 @@ from royale_client.envs.arena.rules import (
     TILES,
     TOWER_HP,
     TOWERS,
-    WIDTH,
 )
 from royale_client.envs.arena.state import Battles
 from royale_client.envs.arena.tallies import (
@@ -72,8 +71,8 @@ class Ended(NamedTuple):
     dropped: int
     leaks: int
     deck: list[int]
-    places: dict[int, list[int]]
-    """By card that was played, the tiles of its plays, in their order."""
+    placed: list[int]
+    """Card * TILES + tile of each play, in their order."""
     counts: list[int]
     """As `tallies.PARTS` say, like the lists below."""
     decisions_at: list[int]
@@ -198,6 +197,15 @@ _POLICY: tuple[_Source, ...] = (
         _CHOICES,
         lambda e: (e.counts[LEGAL_ACTIONS] - e.counts[FORCED_STEPS], e.counts[CHOICE_STEPS]),
     ),
+    _Source(
+        EpisodeMetric(
+            "policy/card_tile",
+            "1",
+            f"card times {TILES} plus tile of each play, own frame",
+            "categories",
+        ),
+        lambda e: e.placed,
+    ),
     _count("tile_plays", "play", "plays by tile, row * 12 + column, own frame", lambda e: e.tiles),
 )
 
@@ -266,15 +274,6 @@ def _card(card: int, name: str) -> tuple[_Source, ...]:
             f"decisions in which {name} could be played: share in which it was",
             lambda e: (e.played[card], e.playable[card]),
         ),
-        _Source(
-            EpisodeMetric(
-                f"plays/{key}",
-                "tile",
-                f"plays of {name}: the tile of each, row * {WIDTH} + column, own frame",
-                "index",
-            ),
-            lambda e: e.places.get(card, ()),
-        ),
     )
 
 
@@ -320,13 +319,14 @@ def top_share(counts: NDArray[np.integer[Any]], k: int) -> float | None:
     return float(np.sort(counts, axis=None)[-k:].sum() / total)
 
 
-_Reader: TypeAlias = tuple[str, str, Callable[[Ended], Any]]
+_Reader: TypeAlias = tuple[str, bool, Callable[[Ended], Any]]
 
 
 def _readers(sources: Iterable[_Source]) -> tuple[_Reader, ...]:
-    """Return name, aggregation, and where the value comes from: looked up once."""
+    """Return name, whether it is a ratio, and where the value comes from: looked up once."""
     return tuple(
-        (source.metric.name, source.metric.aggregation, source.value) for source in sources
+        (source.metric.name, source.metric.aggregation == "ratio", source.value)
+        for source in sources
     )
 
 
@@ -337,13 +337,12 @@ _CARD_READERS = tuple(_readers(sources) for sources in _OF_CARD)
 def _record(ended: Ended) -> Record:
     record: Record = {}
     for readers in (_READERS, *(_CARD_READERS[card] for card in ended.deck)):
-        for name, aggregation, value_of in readers:
+        for name, is_ratio, value_of in readers:
             value = value_of(ended)
-            if aggregation == "ratio":
-                if value[1]:
-                    record[name] = [value[0], value[1]]
-            elif aggregation != "index" or value:
+            if not is_ratio:
                 record[name] = value
+            elif value[1]:
+                record[name] = [value[0], value[1]]
     return record
 
 
@@ -364,18 +363,10 @@ def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
         own[layout.DROPPED],
         own[layout.LEAK_DECISIONS],
         own[layout.DECK : layout.DECK + DECK_SIZE],
-        _places(tallies.plays[i, seat, : own[layout.PLAYS]].tolist()),
+        tallies.plays[i, seat, : own[layout.PLAYS]].tolist(),
         *(numbers[part] for part in PARTS.values()),
         *tallies.terms[i, seat].tolist(),
     )
-
-
-def _places(plays: list[int]) -> dict[int, list[int]]:
-    places: dict[int, list[int]] = {}
-    for play in plays:
-        card, tile = divmod(play, TILES)
-        places.setdefault(card, []).append(tile)
-    return places
 
 
 def _numbers(battles: Battles, i: int, seat: int) -> list[int]:

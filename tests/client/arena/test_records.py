@@ -182,15 +182,12 @@ def test_every_declared_metric_is_reported_by_some_episode(played):
     }
 
 
-def test_a_record_names_the_tile_of_every_play_by_card_and_in_order(played):
+def test_a_record_names_card_and_tile_of_every_play_in_order(played):
     battles, tallies, recounts = played
     for i, pair in enumerate(records_of(battles, tallies)):
         for seat, record in enumerate(pair):
-            expected: dict[str, list[int]] = {}
-            for card, tile in recounts[i][seat].placed:
-                key = f"plays/{CARDS[card].name.lower().replace(' ', '_')}"
-                expected.setdefault(key, []).append(tile)
-            assert {n: v for n, v in record.items() if n.startswith("plays/")} == expected
+            expected = [240 * card + tile for card, tile in recounts[i][seat].placed]
+            assert record["policy/card_tile"] == expected
             assert expected
 
 
