@@ -1,7 +1,7 @@
 """Counts of where things happened, over some iterations: rows of ``heatmaps.jsonl``.
 
-What is counted is every episode metric that a client declares with the aggregation
-``categories``, such as card and tile of each play. Pure: nothing is read or written, and no environment is known.
+What is counted is every episode metric that a client declares with the aggregation ``categories``,
+such as card and tile of each play. Pure: nothing is read or written, and no environment is known.
 """
 
 from __future__ import annotations
