@@ -32,7 +32,7 @@ from royale_client.session import (
 )
 from royale_client.timing import Timings, WaitingNote
 from royale_client.transport import ConnectionLostError, Transport
-from royale_client.wire.errors import FAULT_CODES, ProtocolError, RoyaleError
+from royale_client.wire.errors import FAULT_CODES, ConfigError, ProtocolError, RoyaleError
 from royale_client.wire.grammar import CLOSE_CODES, Side, State, may_send
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Fault, Goodbye, Hello, Welcome
@@ -265,6 +265,11 @@ class _Conversation:
         )
         self._assignments = read_assignments(welcome.assignments, loop.hello.num_slots)
         if self._assignments:
+            if loop.hello.role == "eval" and loop._seed is not None:
+                raise ConfigError(
+                    f"--seed {loop._seed}: rounds of evaluation play every deal from both sides, "
+                    "by the server's seeds; leave the flag out"
+                )
             # Whoever plays the episodes under way was told by another session.
             loop.forget_episodes()
         loop._session = self._session

@@ -15,6 +15,7 @@ import numpy as np
 
 from royale_client.wire.codec import Parsed, parse
 from royale_client.wire.contract import ActionContract, StepContract, check_welcome
+from royale_client.wire.episode_room import fitted, record_room
 from royale_client.wire.episodes import clean_record
 from royale_client.wire.errors import (
     ContractError,
@@ -111,6 +112,10 @@ Event: TypeAlias = (
 )
 
 
+_CROWDED = "episodes of one step"
+"""What is warned of once when their records do not fit."""
+
+
 class ClientSession:
     """One conversation with a server, from hello to goodbye.
 
@@ -145,6 +150,7 @@ class ClientSession:
         self._snapshots = Snapshots(hello)
         self._has_states = False
         self._send_limit = self._limits.max_message_bytes
+        self._header_limit = self._limits.max_header_bytes
         self._warned: set[str] = set()
 
     def start(self) -> bytes:
@@ -361,6 +367,7 @@ class ClientSession:
         self.state = after_welcome(restores=welcome.restores)
         self._requests = self._requests_of(welcome)
         self._send_limit = welcome.limits.get("max_message_bytes", self._send_limit)
+        self._header_limit = welcome.limits.get("max_header_bytes", self._header_limit)
         return Welcomed(welcome=welcome)
 
     def _requests_of(self, welcome: Welcome) -> Requests:
@@ -406,7 +413,16 @@ class ClientSession:
                 if name not in self._warned:
                     self._warned.add(name)
                     logger.warning("%s (said once)", problem)
-        return tuple(records)
+        kept, left_out = fitted(records, record_room(self._header_limit))
+        if left_out and _CROWDED not in self._warned:
+            self._warned.add(_CROWDED)
+            logger.warning(
+                "%d episodes ended in one step: %d of their metrics are left out, those declared "
+                "last; with fewer environments a client none would be (said once)",
+                len(kept),
+                left_out,
+            )
+        return kept
 
     def _send(self, message: Message) -> bytes:
         after = next_state(Side.CLIENT, self.state, message.TYPE)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC, LearnerConfig
 from royale_client.wire.errors import ConfigError
+from royale_server.evaluation.config import EvaluateConfig
 from royale_server.selfplay.config import SelfPlayConfig
 
 if TYPE_CHECKING:
@@ -114,6 +115,9 @@ class ServerConfig:
     keep_every: int | None = None
     """Frames between older checkpoints that are kept besides: of each such stretch the first one
     stays. When absent, none does."""
+    heatmap_every: int = 10
+    """Iterations that one line of ``heatmaps.jsonl`` is about: where in its environment the learner
+    did what, as in the arena on which tile it played each card. 0 writes none."""
     until_timesteps: int | None = None
     """Frames to stop at, in place of the algorithm's own limit. With ``--resume``, runs a finished
     run further."""
@@ -189,6 +193,8 @@ class ServerConfig:
 
     selfplay: SelfPlayConfig = field(default_factory=SelfPlayConfig, metadata=SAME)
     """Opponents in environments with several seats. Others are not touched by it."""
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    """Rounds that clients with ``--role eval`` play in environments of two seats."""
     track: TrackConfig = field(default_factory=TrackConfig)
     """Mirror the curves to a tracker."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -252,6 +258,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "save_every": (1, float("inf")),
         "keep_last": (1, float("inf")),
         "keep_every": (1, float("inf")),
+        "heatmap_every": (0, float("inf")),
         "until_timesteps": (1, float("inf")),
         "exit_when_idle": (0, float("inf")),
         "port": (0, 65535),

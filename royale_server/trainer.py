@@ -27,12 +27,15 @@ from royale_server import crash_points
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
+from royale_server.evaluation.desk import Round
+from royale_server.evaluation.metrics import evaluation_metrics, verdict_line
 from royale_server.exit_codes import ExitCode
 from royale_server.iteration import EndedEpisode, IterationClock, metrics_row
 from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
+from royale_server.monitoring.heat_maps import HeatMaps
 from royale_server.run.control import Letter
 from royale_server.run.writer import Writer
 from royale_server.saved_run import RunCounters, SavedRun, Sessions, to_contents
@@ -150,6 +153,9 @@ class Trainer:
         self._episodes: list[EndedEpisode] = []
         self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._episodes_total = 0
+        self._heat_maps = HeatMaps(config.heatmap_every)
+        self._verdict: dict[str, float] = {}
+        """What the evaluation that was complete last came to, until a row tells it."""
         self._discards_told: Counter[str] = Counter()
         self._step_bytes_told = 0
         self._iteration_clock = IterationClock(clock())
@@ -234,6 +240,7 @@ class Trainer:
 
     def _continue(self, counters: RunCounters) -> None:
         self._iteration = counters.iteration
+        self._heat_maps.resumed(counters.iteration)
         self._env_steps_before = counters.env_steps
         self._recent_returns.extend(counters.recent_returns)
         self._episodes = [EndedEpisode(*episode) for episode in counters.episodes]
@@ -259,6 +266,7 @@ class Trainer:
     def client_joined(self, peer: Peer, hello: Hello) -> None:
         """See `Listener`."""
         self._idle_since = None
+        self._heat_maps.declare(hello.episode_metrics)
         text = f"client {peer.name} joined with {sum(hello.groups)} environments of {hello.env_id}"
         self.event("joined", text, client=peer.name, slots=sum(hello.groups), host=hello.host)
         address = peer.connection.address
@@ -296,6 +304,7 @@ class Trainer:
         if not evaluation:
             learners = [row for row in rows if row.get("player", LEARNER) == LEARNER]
             self._episodes_total += len(learners)
+            self._heat_maps.add(learners)
             self._episodes.extend(
                 EndedEpisode(
                     request,
@@ -306,6 +315,22 @@ class Trainer:
                 )
                 for row in learners
             )
+
+    def evaluated(self, round_: Round, *, is_last: bool) -> None:
+        """See `Listener`. A server that only evaluates has a row a round, and then ends."""
+        verdict = round_.verdict()
+        self._verdict = evaluation_metrics(round_.number, round_.version, verdict)
+        text = verdict_line(round_.version, round_.opponent, verdict)
+        logger.info("%s", text)
+        facts = {"opponent": round_.opponent, **self._verdict}
+        self.event("evaluated", text, iteration=self._iteration, **facts)
+        assert self._built is not None
+        if self._built.engine.learner.evaluates:
+            self._iteration += 1
+            marks = {"run/iteration": self._iteration, "run/attempt": self._start.attempt}
+            self._writer.metrics({**marks, **self._verdict}, self._step)
+            if is_last:
+                self.stop(End.FINISHED, f"all rounds are played; the last: {text}")
 
     def inferred(self, result: Inferred) -> None:
         """See `Listener`."""
@@ -439,7 +464,12 @@ class Trainer:
         )
         self._step_bytes_told = hub.step_bytes
         row |= self._row_marks()
+        row |= self._verdict
+        self._verdict = {}
         self._writer.metrics(row, result.global_step)
+        heat_maps = self._heat_maps.take(self._iteration, result.global_step)
+        if heat_maps is not None:
+            self._writer.heat_maps(heat_maps)
         self._console.iteration(row)
         reason = self._reached_limit(result)
         if reason is not None and self._end is None:

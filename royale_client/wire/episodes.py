@@ -17,11 +17,14 @@ from royale_client.wire.errors import ConfigError, ContractError, MessageDecodeE
 from royale_client.wire.fields import Header, clean_text, text
 from royale_client.wire.limits import Limits
 
-AGGREGATIONS = ("mean", "ratio", "count")
+AGGREGATIONS = ("mean", "ratio", "count", "categories")
 """How values of several episodes become one: mean; sum of numerators over sum of denominators;
-sum of vectors."""
+sum of vectors; how often each category occurs."""
 
-MetricValue: TypeAlias = float | list[float]
+MAX_CATEGORY = 65535
+"""Largest number of a category: what is counted by it stays small."""
+
+MetricValue: TypeAlias = float | list[float] | list[int]
 
 _NUMBERS = (bool, int, float, np.integer, np.floating, np.bool_)
 """What a program may call a number."""
@@ -39,7 +42,8 @@ class EpisodeMetric:
     """Which episodes report it, in words."""
     aggregation: str
     """One of ``mean`` (value: a number), ``ratio`` (value: numerator and denominator), ``count``
-    (value: a vector of counts)."""
+    (value: a vector of counts), ``categories`` (value: the numbers of the categories that occurred,
+    each as often as it did)."""
 
     def __post_init__(self) -> None:
         """Refuse an aggregation nobody implements.
@@ -125,7 +129,7 @@ def check_records(
         records: The records of one step.
         ended: Which rows ended in that step. Shape ``(n,)``.
         metrics: The declared metrics by name.
-        limits: For the length of a count vector.
+        limits: For the length of a count vector or a list of categories.
 
     Raises:
         ContractError: A row that did not end or is named twice, a missing or non-finite number, a
@@ -170,6 +174,8 @@ def _fits(metric: EpisodeMetric, value: object, max_count_length: int) -> bool:
         return False
     if metric.aggregation == "ratio":
         return len(value) == 2
+    if metric.aggregation == "categories" and not all(_is_category(item) for item in value):
+        return False
     return len(value) <= max_count_length and all(item >= 0 for item in value)
 
 
@@ -181,8 +187,10 @@ def _metric_value(metric: EpisodeMetric, raw: object) -> MetricValue | None:
     if not isinstance(raw, list | tuple):
         return None
     numbers = [_number(item) for item in raw]
-    values = [item for item in numbers if item is not None]
+    values: list[Any] = [item for item in numbers if item is not None]
     whole = len(values) == len(numbers)
+    if metric.aggregation in ("count", "categories"):  # one to three bytes each, in place of nine
+        values = [int(item) if item.is_integer() else item for item in values]
     return values if whole and _fits(metric, values, Limits().max_count_length) else None
 
 
@@ -206,11 +214,16 @@ def _is_finite(value: object) -> TypeGuard[float]:
     return (type(value) is float or type(value) is int) and math.isfinite(value)
 
 
+def _is_category(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_CATEGORY
+
+
 def _form(metric: EpisodeMetric) -> str:
     return {
         "mean": "finite number",
         "ratio": "pair of finite numbers (numerator, denominator)",
         "count": "list of finite counts >= 0",
+        "categories": f"list of integers from 0 to {MAX_CATEGORY}",
     }[metric.aggregation]
 
 

@@ -42,6 +42,7 @@ from royale_server.endpoint.session import (
     StepReceived,
     StepReceivedAgain,
 )
+from royale_server.evaluation.desk import Round
 from royale_server.model.engine import Engine, Inferred
 from royale_server.model.worker import ModelWorker
 from royale_server.saved_run import Sessions
@@ -87,6 +88,9 @@ class Listener(RestListener, Protocol):
             first_slot: The client's first slot within the run.
             evaluation: Whether they are not for training.
         """
+
+    def evaluated(self, round_: Round, *, is_last: bool) -> None:
+        """A round of evaluation is complete, and whether no other follows."""
 
     def inferred(self, result: Inferred) -> None:
         """A batch was answered."""
@@ -245,7 +249,15 @@ class Hub:
         self._engine = engine
         self._scheduler = scheduler
         saved = None if sessions is None else (sessions.seating, sessions.scheduler.seats)
-        self._seating_or_none = Seating(self._config, engine, self._do, self._listener.event, saved)
+        listener = self._listener
+        self._seating_or_none = Seating(
+            self._config,
+            engine,
+            self._do,
+            listener.event,
+            evaluated=listener.evaluated,
+            saved=saved,
+        )
         if sessions is not None:
             members = self._continuity.expect(sessions, scheduler)
             self._episodes.load_versions(sessions.versions)

@@ -286,6 +286,7 @@ class Scheduler:
         else:
             request.learner_rows = group.nobody
             request.num_learner = 0
+            group.seats = request.seats
         if any_ended:
             self._frames.count_episodes(group, request)
         group.waiting = request

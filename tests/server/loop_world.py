@@ -147,6 +147,7 @@ class ListeningRun:
     due: list[Learn] = field(default_factory=list)
     rests: list[Any] = field(default_factory=list)
     sessions: list[Any] = field(default_factory=list)
+    rounds: list[Any] = field(default_factory=list)
     world: Any = None
 
     def client_joined(self, peer, hello) -> None:
@@ -174,6 +175,9 @@ class ListeningRun:
 
     def event(self, kind, message, **facts) -> None:
         self.events.append((kind, message))
+
+    def evaluated(self, round_, *, is_last) -> None:
+        self.rounds.append((round_, is_last))
 
     def queue_waiting(self, groups: list[Group], since) -> None:
         self.waiting.append([f"{g.member.name}/{g.index}" for g in groups])

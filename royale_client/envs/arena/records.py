@@ -2,9 +2,9 @@
 
 One record per seat and episode. A share is sent as numerator and denominator, so that an episode in
 which something could not happen does not pull a mean towards zero; a share whose denominator is 0
-is left out of the record. Plays by card *and* tile are too many numbers for a record (3,840): the
-client adds them up in `tallies.before` and writes them as heat-maps; a record holds plays by tile.
-Nothing here counts, and nothing here sends.
+is left out of the record. Plays by card *and* tile would be 3,840 counts, nearly all of them 0: a
+record names card and tile of each play instead, and the server counts them. Nothing here counts,
+and nothing here sends.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from royale_client.envs.arena.rules import (
     ELIXIR_UNIT,
     RUNNING,
     SEAT_0_WON,
+    TILES,
     TOWER_HP,
     TOWERS,
 )
@@ -70,6 +71,8 @@ class Ended(NamedTuple):
     dropped: int
     leaks: int
     deck: list[int]
+    placed: list[int]
+    """Card * TILES + tile of each play, in their order."""
     counts: list[int]
     """As `tallies.PARTS` say, like the lists below."""
     decisions_at: list[int]
@@ -104,7 +107,7 @@ class _Source:
 
     metric: EpisodeMetric
     value: Callable[[Ended], Any]
-    """A number for a mean, numerator and denominator for a ratio, a list for a count."""
+    """A number for a mean, numerator and denominator for a ratio, a list for the others."""
 
 
 _ALL = "every episode of a seat"
@@ -193,6 +196,15 @@ _POLICY: tuple[_Source, ...] = (
         "action",
         _CHOICES,
         lambda e: (e.counts[LEGAL_ACTIONS] - e.counts[FORCED_STEPS], e.counts[CHOICE_STEPS]),
+    ),
+    _Source(
+        EpisodeMetric(
+            "policy/card_tile",
+            "1",
+            f"card times {TILES} plus tile of each play, own frame",
+            "categories",
+        ),
+        lambda e: e.placed,
     ),
     _count("tile_plays", "play", "plays by tile, row * 12 + column, own frame", lambda e: e.tiles),
 )
@@ -298,7 +310,8 @@ def episode_metrics(battles: Battles, tallies: Tallies, i: int) -> tuple[Record,
 def top_share(counts: NDArray[np.integer[Any]], k: int) -> float | None:
     """Return which share of all plays the ``k`` most played entries hold; None without a play.
 
-    ``top_share(tiles, 1)`` is `tile_top1_share`, ``top_share(placed, 10)`` `card_tile_top10_share`.
+    ``top_share(tiles, 1)`` is `tile_top1_share`; over counts by card and tile ``top_share(…, 10)``
+    is `card_tile_top10_share`.
     """
     total = int(counts.sum())
     if total == 0:
@@ -350,6 +363,7 @@ def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
         own[layout.DROPPED],
         own[layout.LEAK_DECISIONS],
         own[layout.DECK : layout.DECK + DECK_SIZE],
+        tallies.plays[i, seat, : own[layout.PLAYS]].tolist(),
         *(numbers[part] for part in PARTS.values()),
         *tallies.terms[i, seat].tolist(),
     )

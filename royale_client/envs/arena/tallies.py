@@ -19,7 +19,9 @@ from royale_client.envs.arena.reward_config import NUM_TERMS
 from royale_client.envs.arena.rewards import Floats
 from royale_client.envs.arena.rules import (
     ACTIONS,
+    CAP_TICKS,
     ELIXIR_CAP,
+    ELIXIR_START,
     ELIXIR_UNIT,
     HAND_SIZE,
     NO_OP,
@@ -52,6 +54,8 @@ no-ops among those; no-ops in all; decisions with only the no-op legal; actions 
 legal; elixir in 28ths summed over decisions; decisions with at least 99 % of full elixir.
 """
 NEARLY_FULL_PERCENT = 99
+MAX_PLAYS = int((ELIXIR_START + 2 * CAP_TICKS) // COST.min())
+"""Plays that elixir allows a seat in an episode: at most two 28ths come in a tick."""
 
 _SIZES = {
     "counts": 9,
@@ -87,6 +91,9 @@ class Tallies(NamedTuple):
     """``(N, S, NUM_NUMBERS)``; see `PARTS`."""
     terms: Floats
     """``(N, S, 2, 4)``; rewards by term, added up with their signs and without."""
+    plays: NDArray[np.int16]
+    """``(N, S, MAX_PLAYS)``; the seat's plays in their order, as card * TILES + own tile. As many
+    count as the battle counts plays."""
 
     def part(self, name: str) -> _I8:
         """Return a view of one of `PARTS`, ``(N, S, entries)``."""
@@ -95,7 +102,11 @@ class Tallies(NamedTuple):
 
 def empty_tallies(n: int) -> Tallies:
     """Return counters of ``n`` battles, all zero."""
-    return Tallies(np.zeros((n, 2, NUM_NUMBERS), np.int64), np.zeros((n, 2, 2, NUM_TERMS)))
+    return Tallies(
+        np.zeros((n, 2, NUM_NUMBERS), np.int64),
+        np.zeros((n, 2, 2, NUM_TERMS)),
+        np.zeros((n, 2, MAX_PLAYS), np.int16),
+    )
 
 
 def begin(tallies: Tallies, which: _I8) -> None:
@@ -109,16 +120,15 @@ def begin(tallies: Tallies, which: _I8) -> None:
         array[which] = 0
 
 
-def before(tallies: Tallies, battles: Battles, actions: NDArray[np.int32], placed: _I8) -> None:
+def before(tallies: Tallies, battles: Battles, actions: NDArray[np.int32]) -> None:
     """Count what both seats could do and chose, before the step, in battles that are not over.
 
     Args:
         tallies: Counters of N battles.
         battles: N battles that have not been stepped yet.
         actions: ``(N, 2)``, about to be carried out.
-        placed: ``(2, C, TILES)``; legal plays are added to it, by seat, card and own tile.
     """
-    _before(tallies.numbers, battles.raw, actions, placed)
+    _before(tallies.numbers, tallies.plays, battles.raw, actions)
 
 
 def after(tallies: Tallies, terms: Floats) -> None:
@@ -132,7 +142,7 @@ def after(tallies: Tallies, terms: Floats) -> None:
 
 
 @compiled
-def _before(numbers: _I8, raw: Words, actions: NDArray[np.int32], placed: _I8) -> None:
+def _before(numbers: _I8, plays: NDArray[np.int16], raw: Words, actions: NDArray[np.int32]) -> None:
     for i in range(raw.shape[0]):
         if raw[i, layout.OUTCOME] != RUNNING:
             continue
@@ -170,7 +180,8 @@ def _before(numbers: _I8, raw: Words, actions: NDArray[np.int32], placed: _I8) -
                 counts[_PLAYS_AT + level] += 1
                 counts[_PLAYED + card] += 1
                 counts[_TILES + tile] += 1
-                placed[seat, card, tile] += 1
+                if own[layout.PLAYS] < MAX_PLAYS:
+                    plays[i, seat, own[layout.PLAYS]] = card * TILES + tile
             else:
                 counts[ILLEGAL] += 1
 
