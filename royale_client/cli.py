@@ -102,7 +102,7 @@ def run_command(arguments: Sequence[str], leave: LeaveRequest, child: ChildIdent
         if is_parent:
             from royale_client.processes import run_processes
 
-            return run_processes(arguments, client.num_procs, leave)
+            return run_processes(arguments, client.num_procs, leave, restarts=client.restarts)
         _run_client(provider, env_config, client, leave, child)
         return None
 

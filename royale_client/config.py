@@ -55,6 +55,8 @@ class ClientConfig:
     num_procs: int = 1
     """Processes to start, each with its own connection; process i is called NAME-i and seeded with
     SEED + i * num_envs. They all end when one fails or when this command ends."""
+    restarts: int = 3
+    """How often each of several processes is started again after it was killed or crashed."""
     reconnect: bool = False
     """Never give up connecting, and wait for the next run when the server stops."""
     connect_timeout: float = 30.0
@@ -81,6 +83,8 @@ class ClientConfig:
         for name, value in at_least_1.items():
             if value < 1:
                 raise ConfigError(f"--{name} {value}: expected at least 1")
+        if self.restarts < 0:
+            raise ConfigError(f"--restarts {self.restarts}: expected 0 or more")
         if self.groups not in (1, 2, "auto"):
             raise ConfigError(f"--groups {self.groups}: expected 1, 2 or auto")
         if self.groups == 2 and self.num_envs == 1:

@@ -1,4 +1,4 @@
-"""Several client processes under one command: started together, ended together.
+"""Several client processes under one command: started together, started again, ended together.
 
 Each child reads a pipe from its parent: a byte asks it to leave in order, the end of the pipe says
 that the parent is gone and ends the child at once. Linux also kills a child whose parent dies,
@@ -47,24 +47,44 @@ class ChildIdentity:
         return None if base is None else base + self.index * num_envs
 
 
-def run_processes(arguments: Sequence[str], num_procs: int, leave: LeaveRequest) -> int:
+def run_processes(
+    arguments: Sequence[str], num_procs: int, leave: LeaveRequest, *, restarts: int = 0
+) -> int:
     """Run ``num_procs`` children until all have ended.
+
+    A child that is killed or crashes is started again under its name, up to ``restarts`` times.
+    With one that fails otherwise, or once more, all end.
 
     Args:
         arguments: The command line of a client, without the program.
         num_procs: Number of children.
         leave: Flag that asks all of them to leave.
+        restarts: How often each child may be started again.
 
     Returns:
         Exit code: 0 if all ended in order, 130 if asked to leave, otherwise the code of the first
         that failed (128 + n if signal n ended it).
     """
-    children = [_start(index, arguments) for index in range(num_procs)]
+    children = [_Child(index, _start(index, arguments), restarts) for index in range(num_procs)]
     try:
-        return _watch(children, leave)
+        return _watch(children, leave, arguments)
     finally:
         for child in children:
-            _end(child)
+            _end(child.process)
+
+
+@dataclass(slots=True)
+class _Child:
+    """One of the processes."""
+
+    index: int
+    process: subprocess.Popen[bytes]
+    restarts_left: int
+    has_ended: bool = False
+
+    def is_healed_by_restart(self, code: int) -> bool:
+        """Whether starting it again may help; a refusal stays one."""
+        return self.restarts_left > 0 and (code < 0 or code == EXIT_CRASHED)
 
 
 def _start(index: int, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -76,36 +96,53 @@ def _start(index: int, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, process_group=0)
 
 
-def _watch(children: Sequence[subprocess.Popen[bytes]], leave: LeaveRequest) -> int:
-    """Wait for all children; end the others as soon as one fails."""
+def _watch(children: Sequence[_Child], leave: LeaveRequest, arguments: Sequence[str]) -> int:
+    """Wait for all children; end the others as soon as one fails for good."""
     failed: int | None = None
     leave_by_s: float | None = None
-    reported: set[int] = set()
-    while len(reported) < len(children):
-        for index, child in enumerate(children):
-            code = child.poll()
-            if code is None or index in reported:
+    while not all(child.has_ended for child in children):
+        for child in children:
+            code = None if child.has_ended else child.process.poll()
+            if code is None:
                 continue
-            reported.add(index)
-            if code != EXIT_FINISHED and leave_by_s is None:
+            is_unwanted = code != EXIT_FINISHED and leave_by_s is None
+            if is_unwanted and child.is_healed_by_restart(code) and not leave():
+                _restart(child, code, len(children), arguments)
+                continue
+            child.has_ended = True
+            if is_unwanted:
                 failed = 128 - code if code < 0 else code
-                logger.error(
-                    "process %d (pid %d) ended with %s; ending the other %d",
-                    index,
-                    child.pid,
-                    f"signal {-code}" if code < 0 else f"exit code {code}",
-                    len(children) - len(reported),
-                )
+                others = sum(not other.has_ended for other in children)
+                logger.error("%s; ending the other %d", _obituary(child, code), others)
         if leave_by_s is None and (failed is not None or leave()):
             leave_by_s = time.monotonic() + _GRACE_S
             for child in children:
-                _ask_to_leave(child)
+                _ask_to_leave(child.process)
         if leave_by_s is not None and time.monotonic() > leave_by_s:
             break
         time.sleep(_POLL_S)
     if failed is not None:
         return failed
     return EXIT_INTERRUPTED if leave() else EXIT_FINISHED
+
+
+def _restart(child: _Child, code: int, num_procs: int, arguments: Sequence[str]) -> None:
+    """Start a child again; what it did not report of its episodes is gone."""
+    child.restarts_left -= 1
+    logger.warning(
+        "%s, and with it the episodes under way in 1 / %d of all environments; starting it again "
+        "(%d more times at most)",
+        _obituary(child, code),
+        num_procs,
+        child.restarts_left,
+    )
+    _end(child.process)
+    child.process = _start(child.index, arguments)
+
+
+def _obituary(child: _Child, code: int) -> str:
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"process {child.index} (pid {child.process.pid}) ended with {how}"
 
 
 def _ask_to_leave(child: subprocess.Popen[bytes]) -> None:

@@ -80,7 +80,7 @@ def test_children_have_their_own_names_and_seeds_and_end_in_order(started):
 
 def test_death_of_one_child_is_reported_and_ends_the_others_in_order(started):
     with SocketServer() as server:
-        command = started(server, num_procs=3)
+        command = started(server, "--restarts", "0", num_procs=3)
         working(server, 3)
         victim = by_name(server)["N-1"].hello.pid
         os.kill(victim, signal.SIGKILL)
@@ -99,6 +99,27 @@ def test_death_of_one_child_is_reported_and_ends_the_others_in_order(started):
     assert f"process 1 (pid {victim}) ended with signal 9; ending the other 2" in line
     assert reported_s < 1.0
     assert reasons == ["the client was asked to leave", None, "the client was asked to leave"]
+
+
+def lives(server, name):
+    """The sessions of a client that has sent a step in each, oldest first."""
+    return [s for s in server.sessions if s.steps and s.hello.client_name == name]
+
+
+def test_a_killed_child_is_started_again_under_its_name_as_often_as_allowed(started):
+    with SocketServer() as server:
+        command = started(server, "--restarts", "1", num_procs=2)
+        working(server, 2)
+        for life in (1, 2):
+            server.wait_for(lambda life=life: len(lives(server, "N-1")) == life, 60.0)
+            os.kill(lives(server, "N-1")[-1].hello.pid, signal.SIGKILL)
+        _, log = command.communicate(timeout=60)
+
+    assert command.returncode == 128 + signal.SIGKILL
+    first, second = [line for line in log.splitlines() if "process 1" in line]
+    assert "ended with signal 9, and with it the episodes under way in 1 / 2" in first
+    assert "(0 more times at most)" in first
+    assert "ended with signal 9; ending the other 1" in second
 
 
 def test_failure_of_one_child_becomes_the_exit_code(started):
