@@ -17,9 +17,12 @@ from royale_client.wire.errors import ConfigError, ContractError, MessageDecodeE
 from royale_client.wire.fields import Header, clean_text, text
 from royale_client.wire.limits import Limits
 
-AGGREGATIONS = ("mean", "ratio", "count")
+AGGREGATIONS = ("mean", "ratio", "share", "count", "categories")
 """How values of several episodes become one: mean; sum of numerators over sum of denominators;
-sum of vectors."""
+the same over the episodes of all players, as a share with an interval; sum of vectors; how often
+each number occurs."""
+
+_PAIRS = ("ratio", "share")
 
 MetricValue: TypeAlias = float | list[float]
 
@@ -38,8 +41,9 @@ class EpisodeMetric:
     population: str
     """Which episodes report it, in words."""
     aggregation: str
-    """One of ``mean`` (value: a number), ``ratio`` (value: numerator and denominator), ``count``
-    (value: a vector of counts)."""
+    """One of ``mean`` (value: a number), ``ratio`` (value: numerator and denominator), ``share``
+    (value: successes and trials), ``count`` (value: a vector of counts), ``categories`` (value: the
+    numbers of the categories that occurred, each as often as it did)."""
 
     def __post_init__(self) -> None:
         """Refuse an aggregation nobody implements.
@@ -168,7 +172,7 @@ def _fits(metric: EpisodeMetric, value: object, max_count_length: int) -> bool:
         return _is_finite(value)
     if type(value) is not list or not all(_is_finite(item) for item in value):
         return False
-    if metric.aggregation == "ratio":
+    if metric.aggregation in _PAIRS:
         return len(value) == 2
     return len(value) <= max_count_length and all(item >= 0 for item in value)
 
@@ -210,7 +214,9 @@ def _form(metric: EpisodeMetric) -> str:
     return {
         "mean": "finite number",
         "ratio": "pair of finite numbers (numerator, denominator)",
+        "share": "pair of finite numbers (successes, trials)",
         "count": "list of finite counts >= 0",
+        "categories": "list of finite numbers >= 0",
     }[metric.aggregation]
 
 

@@ -151,6 +151,8 @@ class Hub:
         """Rows with NaN or infinities, by client."""
         self.step_bytes = 0
         """Size of all requests received."""
+        self.clients_lost = 0
+        """Clients that took part and are gone without a goodbye."""
 
     # --- what others may look at -------------------------------------------------------
 
@@ -179,6 +181,11 @@ class Hub:
     def num_members(self) -> int:
         """Sessions taking part."""
         return len(self._roll.by_member)
+
+    @property
+    def clients_wanted(self) -> int:
+        """Train clients that the run is meant to have."""
+        return self._config.min_clients
 
     # --- connections --------------------------------------------------------------------
 
@@ -375,7 +382,8 @@ class Hub:
             case HelloReceived(hello=hello):
                 self._hello(peer, hello)
             case GoodbyeReceived(goodbye=goodbye):
-                self._forget(peer, f"goodbye: {goodbye.exception or goodbye.reason}")
+                why = f"goodbye: {goodbye.exception or goodbye.reason}"
+                self._forget(peer, why, said_goodbye=True)
                 self._close(peer, "goodbye")
             case LogReceived(log=log):
                 self._take_log(peer, log)
@@ -658,7 +666,7 @@ class Hub:
             peer.is_closed = True
             peer.connection.close(reason)
 
-    def _forget(self, peer: Peer, why: str) -> None:
+    def _forget(self, peer: Peer, why: str, *, said_goodbye: bool = False) -> None:
         if peer not in self._roll.peers:
             return
         del self._roll.peers[peer]
@@ -668,6 +676,7 @@ class Hub:
         if member is None:
             return
         del self._roll.by_member[member]
+        self.clients_lost += not (said_goodbye or self._is_stopped)
         self._next_episode[peer.name] = self.scheduler.next_episode(member)
         self._continuity.left(peer)
         if not self._continuity.gone_before_restored(peer) and not self._is_stopped:
