@@ -27,9 +27,9 @@ from royale_client.wire.messages import Step
 from royale_server import crash_points
 from royale_server.iteration_clock import BOOTSTRAP, CHECKS, UPDATE
 from royale_server.model import random_state
-from royale_server.model.device_memory import device_memory_mb
 from royale_server.model.invariants import Expected, check_batch
 from royale_server.model.opponents import Opponents
+from royale_server.model.vram import vram_mb
 from royale_server.scheduler import (
     LEARNER_SEAT,
     Bootstrap,
@@ -282,7 +282,7 @@ class Engine:
                 UPDATE: ended - checked,
             },
             storage_s=storage_s,
-            memory_mb=device_memory_mb(self.policy),
+            memory_mb=vram_mb(self.policy),
         )
 
     def _check(self, command: Learn, version: int, *, may_have_gaps: bool) -> None:

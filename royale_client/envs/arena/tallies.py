@@ -52,6 +52,8 @@ no-ops among those; no-ops in all; decisions with only the no-op legal; actions 
 legal; elixir in 28ths summed over decisions; decisions with at least 99 % of full elixir.
 """
 NEARLY_FULL_PERCENT = 99
+MAX_PLAYS = 112
+"""Most plays of a seat in one battle: all the elixir it is given, for cards that cost 1."""
 
 _SIZES = {
     "counts": 9,
@@ -61,7 +63,7 @@ _SIZES = {
     "in_hand": NUM_CARDS,
     "playable": NUM_CARDS,
     "played": NUM_CARDS,
-    "tiles": TILES,
+    "placed": MAX_PLAYS,
 }
 _ENDS = np.cumsum(list(_SIZES.values())).tolist()
 PARTS: dict[str, slice] = {
@@ -71,11 +73,11 @@ PARTS: dict[str, slice] = {
 
 counts: see `STEPS` and its neighbours; decisions_at, choices_at: decisions, and those with a
 choice, by whole elixir; plays_at: plays by whole elixir before the play; in_hand, playable, played:
-by card, decisions with it in hand, decisions in which it could be played, its plays; tiles: plays
-by tile, in the own frame.
+by card, decisions with it in hand, decisions in which it could be played, its plays; placed: one
+more than card times ``TILES`` plus own tile of each play, in order, then zeros.
 """
 NUM_NUMBERS = _ENDS[-1]
-_DECISIONS_AT, _CHOICES_AT, _PLAYS_AT, _IN_HAND, _PLAYABLE, _PLAYED, _TILES = (
+_DECISIONS_AT, _CHOICES_AT, _PLAYS_AT, _IN_HAND, _PLAYABLE, _PLAYED, _PLACED = (
     PARTS[name].start for name in list(PARTS)[1:]
 )
 
@@ -169,7 +171,8 @@ def _before(numbers: _I8, raw: Words, actions: NDArray[np.int32], placed: _I8) -
                 card = own[layout.HAND + (action - 1) // TILES]
                 counts[_PLAYS_AT + level] += 1
                 counts[_PLAYED + card] += 1
-                counts[_TILES + tile] += 1
+                plays = counts[STEPS] - 1 - counts[NO_OPS] - counts[ILLEGAL]
+                counts[_PLACED + min(plays, MAX_PLAYS - 1)] = card * TILES + tile + 1
                 placed[seat, card, tile] += 1
             else:
                 counts[ILLEGAL] += 1

@@ -8,7 +8,7 @@ from torch import nn
 _MB = 1e6
 
 
-def device_memory_mb(policy: nn.Module) -> dict[str, float]:
+def vram_mb(policy: nn.Module) -> dict[str, float]:
     """Return the device's memory in MB by metric key; empty unless the policy is on CUDA.
 
     Takes tens of microseconds: once an iteration, never once a batch.
