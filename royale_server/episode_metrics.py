@@ -198,6 +198,7 @@ class EpisodeDeclarations:
 
     def __init__(self, declared: Iterable[Sequence[str]] = ()) -> None:
         self._aggregations = {name: aggregation for name, aggregation in declared}
+        self._left_out: set[tuple[str, str]] = set()  # environment id and name
         self.env_ids: dict[str, None] = {}
         """Environment ids that have taken part, in order."""
 
@@ -208,12 +209,17 @@ class EpisodeDeclarations:
         for metric in metrics:
             known = self._aggregations.setdefault(metric.name, metric.aggregation)
             if known != metric.aggregation:
+                self._left_out.add((env_id, metric.name))
                 problems.append(
                     f"episode metric {metric.name!r} of {env_id} is declared as a "
                     f"{metric.aggregation}, and as a {known} by an earlier client: it is left out "
                     "of the metrics rows; rename one of them"
                 )
         return problems
+
+    def kept(self, env_id: str, metrics: Mapping[str, MetricValue]) -> dict[str, MetricValue]:
+        """Return what rows may tell of an episode: all but names declared otherwise before."""
+        return {n: value for n, value in metrics.items() if (env_id, n) not in self._left_out}
 
     def to_data(self) -> list[list[str]]:
         """Return name and aggregation of everything declared, for a checkpoint."""

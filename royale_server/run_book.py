@@ -141,6 +141,7 @@ class RunBook:
     def _episode(self, row: dict[str, Any], request: int, first_slot: int) -> EndedEpisode:
         hello, slot = self._clients[row["client"]], row["slot"]
         start = len(_METRIC)
+        metrics = {key[start:]: value for key, value in row.items() if key.startswith(_METRIC)}
         return EndedEpisode(
             request=request,
             slot=first_slot + slot,
@@ -151,7 +152,7 @@ class RunBook:
             env_id=hello.env_id,
             seat=None if hello.seats is None else int(hello.seats[slot]),
             is_trained=row["trained_frames"] >= row["length"],
-            metrics={k[start:]: value for k, value in row.items() if k.startswith(_METRIC)},
+            metrics=self.declarations.kept(hello.env_id, metrics),
         )
 
     def inferred(self, result: Inferred) -> None:
