@@ -354,7 +354,7 @@ def _server_numbers(standing: Standing, hub: Hub, total_s: float) -> Mapping[str
     scheduler, ledger = hub.scheduler, hub.scheduler.ledger
     return {
         "server/clients": hub.num_members,
-        "server/clients_missing": max(0, hub.clients_wanted - scheduler.num_train_sessions),
+        "server/clients_missing": hub.clients_missing,
         "server/stragglers": scheduler.num_stragglers,
         "server/io_busy_frac": _share(standing.io_busy_s, total_s),
         "server/discard_frac": _share(standing.discarded, standing.discarded + standing.collected),

@@ -183,9 +183,10 @@ class Hub:
         return len(self._roll.by_member)
 
     @property
-    def clients_wanted(self) -> int:
-        """Train clients that the run is meant to have."""
-        return self._config.min_clients
+    def clients_missing(self) -> int:
+        """Train clients that take part fewer than the run is meant to have."""
+        present = sum(member.role is Role.TRAIN for member in self._roll.by_member)
+        return max(0, self._config.min_clients - present)
 
     # --- connections --------------------------------------------------------------------
 
