@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -217,8 +216,10 @@ class EpisodeDeclarations:
                 )
         return problems
 
-    def kept(self, env_id: str, metrics: Mapping[str, MetricValue]) -> dict[str, MetricValue]:
+    def kept(self, env_id: str, metrics: Mapping[str, MetricValue]) -> Mapping[str, MetricValue]:
         """Return what rows may tell of an episode: all but names declared otherwise before."""
+        if not self._left_out:
+            return metrics
         return {n: value for n, value in metrics.items() if (env_id, n) not in self._left_out}
 
     def to_data(self) -> list[list[str]]:
@@ -227,16 +228,12 @@ class EpisodeDeclarations:
 
     def numbers(self, episodes: Sequence[EndedEpisode]) -> Numbers:
         """Join what environments say of an iteration's episodes, as it was declared."""
-        values: dict[str, list[MetricValue]] = defaultdict(list)
-        of_all: dict[str, list[MetricValue]] = defaultdict(list)
-        for episode in episodes:
-            for name, value in episode.metrics.items():
-                of_all[name].append(value)
-                if episode.is_learners:
-                    values[name].append(value)
+        of_all = [episode.metrics for episode in episodes]
+        of_learner = [episode.metrics for episode in episodes if episode.is_learners]
         numbers: Numbers = {}
         for name, aggregation in self._aggregations.items():
-            given = of_all[name] if aggregation == "share" else values[name]
+            told = of_all if aggregation == "share" else of_learner
+            given = [metrics[name] for metrics in told if name in metrics]
             if given:
                 numbers |= joined(declared_key(name), aggregation, given)
         return numbers
@@ -260,7 +257,7 @@ def joined(key: str, aggregation: str, values: Sequence[MetricValue]) -> Numbers
         One or several keys that begin with ``key``; none where nothing could have happened.
     """
     if aggregation == "mean":
-        return {key: float(np.mean(values))}
+        return {key: math.fsum(cast(Sequence[float], values)) / len(values)}
     if aggregation in ("ratio", "share"):
         part, whole = np.asarray(values, np.float64).sum(0).tolist()
         if not whole:

@@ -54,6 +54,21 @@ class _Told:
     io_busy_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where the episodes of a client come from."""
+
+    env_id: str
+    seats: list[int] | None
+    """Of each of its slots; None where there is one seat only."""
+
+    @classmethod
+    def of(cls, hello: Hello) -> _Origin:
+        """Read a hello."""
+        seats = None if hello.seats is None else hello.seats.tolist()
+        return cls(hello.env_id, None if seats is None or len(set(seats)) == 1 else seats)
+
+
 class RunBook:
     """The books of one attempt.
 
@@ -78,7 +93,7 @@ class RunBook:
         self._episodes: list[EndedEpisode] = []
         self._episodes_total = 0
         self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
-        self._clients: dict[str, Hello] = {}
+        self._clients: dict[str, _Origin] = {}
         self._num_joined = self._num_left = 0
         self._was_resumed = False
         self._discards_told: Counter[str] = Counter()
@@ -126,7 +141,7 @@ class RunBook:
     def joined(self, name: str, hello: Hello) -> list[str]:
         """A session was welcomed; return what is wrong with what it declares of its episodes."""
         self._num_joined += 1
-        self._clients[name] = hello
+        self._clients[name] = _Origin.of(hello)
         return self.declarations.declare(hello.env_id, hello.episode_metrics)
 
     def left(self) -> None:
@@ -139,7 +154,7 @@ class RunBook:
         self._episodes_total += sum(row.get("player", LEARNER) == LEARNER for row in rows)
 
     def _episode(self, row: dict[str, Any], request: int, first_slot: int) -> EndedEpisode:
-        hello, slot = self._clients[row["client"]], row["slot"]
+        origin, slot = self._clients[row["client"]], row["slot"]
         start = len(_METRIC)
         metrics = {key[start:]: value for key, value in row.items() if key.startswith(_METRIC)}
         return EndedEpisode(
@@ -149,10 +164,10 @@ class RunBook:
             length=row["length"],
             opponent=row.get("opponent", "").partition(" ")[0],
             player=row.get("player", LEARNER).partition(" ")[0],
-            env_id=hello.env_id,
-            seat=None if hello.seats is None else int(hello.seats[slot]),
+            env_id=origin.env_id,
+            seat=None if origin.seats is None else origin.seats[slot],
             is_trained=row["trained_frames"] >= row["length"],
-            metrics=self.declarations.kept(hello.env_id, metrics),
+            metrics=self.declarations.kept(origin.env_id, metrics),
         )
 
     def inferred(self, result: Inferred) -> None:

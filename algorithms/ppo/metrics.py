@@ -43,6 +43,7 @@ STEP_METRICS = (
         absent_when=FROZEN,
         population=OF_ACTOR,
         healthy=(0.0, 0.5),
+        may_be_constant="0 as long as the policy moves in small steps",
     ),
     MetricSpec(
         key="ppo/dual_clip_fraction",

@@ -21,6 +21,7 @@ NONFINITE_KEY = "nonfinite"
 _MAX_DEPTH = 32
 _MAX_REPR = 200
 _MAX_INT_BITS = 1024
+_PLAIN_INT = 1 << 64
 _MAX_UNWRITTEN = 10_000
 _TAIL_BYTES = 1 << 16
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -204,11 +205,28 @@ def _plain_mapping(
 ) -> dict[str, Json]:
     plain: dict[str, Json] = {}
     for key, item in value.items():
+        if type(key) is str and key.isascii() and key not in plain and _is_json(item):
+            plain[key] = item  # nearly everything: names, counts and finite numbers
+            continue
         name = _text(key) if isinstance(key, str) else str(key)
         if name in plain or (not isinstance(key, str) and name in value):
             name = f"{name} ({type(key).__name__})"  # 1 beside "1": both stay
         plain[name] = _plain(item, f"{where}.{name}" if where else name, nonfinite, depth)
     return plain
+
+
+def _is_json(item: object) -> bool:
+    """Whether a value is what JSON expresses, as far as that is seen at once."""
+    kind = type(item)
+    if kind is float:
+        return math.isfinite(item)  # type: ignore[arg-type]
+    if kind is int:
+        return -_PLAIN_INT <= item <= _PLAIN_INT  # type: ignore[operator]
+    if kind is str:
+        return item.isascii()  # type: ignore[attr-defined]
+    if kind is list:  # a sum that is finite is of finite numbers
+        return set(map(type, item)) == {float} and math.isfinite(sum(item))  # type: ignore[call-overload]
+    return kind is bool or item is None
 
 
 def _finite_or_null(value: float, where: str, nonfinite: dict[str, str]) -> float | None:

@@ -38,9 +38,6 @@ from royale_server.scheduler import Discard
 
 OBSERVATION = BoxSpec(-1.0, 1.0, (8,), "float32")
 ACTION = DiscreteSpec(64)
-DECLARED = tuple(
-    EpisodeMetric(f"number_{i}", "1", "every episode", ("mean", "ratio")[i % 2]) for i in range(40)
-)
 LEARNER_KEYS = 30
 """Numbers of an algorithm in a row; PPO has about as many."""
 
@@ -110,10 +107,20 @@ def make_hub(slots: int, group_size: int) -> Any:
     )
 
 
-def episode_rows(count: int, length: int) -> list[dict[str, Any]]:
+def declared_numbers(count: int) -> tuple[EpisodeMetric, ...]:
+    """What an environment declares: means and ratios in turn."""
+    kinds = ("mean", "ratio")
+    return tuple(
+        EpisodeMetric(f"number_{i}", "1", "every episode", kinds[i % 2]) for i in range(count)
+    )
+
+
+def episode_rows(
+    count: int, length: int, declared: tuple[EpisodeMetric, ...]
+) -> list[dict[str, Any]]:
     """Records as the endpoint makes them."""
     numbers = {
-        f"metrics/{m.name}": 0.5 if m.aggregation == "mean" else [1.0, 2.0] for m in DECLARED
+        f"metrics/{m.name}": 0.5 if m.aggregation == "mean" else [1.0, 2.0] for m in declared
     }
     return [
         {
@@ -139,12 +146,14 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
     costs, on_writer = Costs(), list[float]()
     for name in ("write_metrics", "write_lines"):
         setattr(RunOutput, name, timed(getattr(RunOutput, name), on_writer))
-    layout = RunLayout(folder)
+    layout = RunLayout(base=folder, algorithm="ppo", policy="mlp-policy", name="load")
+    layout.directory.mkdir(parents=True)
     writer = Writer(layout, attempt=1, on_failure=lambda failure: sys.exit(str(failure.error)))
     writer.start()
     storage, cells = make_storage(frames, rows)
     hub = make_hub(rows, arguments.group)
     book = RunBook(attempt=1, clock=time.monotonic, thread_clock=time.thread_time)
+    declared = declared_numbers(arguments.numbers)
     hello = Hello(
         client_name="one",
         process_id="p",
@@ -152,7 +161,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
         observation_space=OBSERVATION,
         action_space=ACTION,
         groups=(rows,),
-        episode_metrics=DECLARED,
+        episode_metrics=declared,
     )
     book.joined("one", hello)
     items = [
@@ -163,7 +172,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
     ended = frames // arguments.length
     expected = Expected(version=0, at_least=frames, num_slots=rows, may_have_gaps=False)
     for iteration in range(arguments.iterations + 1):
-        records = episode_rows(ended, arguments.length)
+        records = episode_rows(ended, arguments.length, declared)
         with costs.of("counting batches"):
             for _ in range(frames // rows):
                 book.inferred(Inferred(batch, (), 0, 0.0))
@@ -209,6 +218,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=256, help="of a batch, and slots")
     parser.add_argument("--group", type=int, default=64, help="slots of a group")
     parser.add_argument("--length", type=int, default=280, help="frames of an episode")
+    parser.add_argument("--numbers", type=int, default=40, help="that each episode tells of")
     parser.add_argument("--iterations", type=int, default=15)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="royale-metrics-cost-") as folder:
@@ -216,7 +226,7 @@ def main() -> None:
     total_s = sum(medians.values())
     print(
         f"{arguments.frames:,} frames at {arguments.rate:,.0f}/s take {1e3 * iteration_s:.0f} ms, "
-        f"{arguments.frames // arguments.length} episodes of {len(DECLARED)} numbers each"
+        f"{arguments.frames // arguments.length} episodes of {arguments.numbers} numbers each"
     )
     print(f"{'processor time of':24} {'ms':>8} {'of the iteration':>18}")
     for what, spent_s in [*medians.items(), ("all of it", total_s)]:

@@ -81,7 +81,6 @@ class Ended(NamedTuple):
     playable: list[int]
     played: list[int]
     placed: list[int]
-    """Its plays as `tallies.PARTS` say, without the zeros behind them."""
     term_sums: list[float]
     term_magnitudes: list[float]
 
@@ -212,12 +211,12 @@ _POLICY: tuple[_Source, ...] = (
     _categories(
         "policy/tile",
         "tile of each play, row * 12 + column, own frame",
-        lambda e: [(entry - 1) % TILES for entry in e.placed],
+        lambda e: [(entry - 1) % TILES for entry in e.placed if entry],
     ),
     _categories(
         "policy/card_tile",
         f"card times {TILES} plus tile of each play, own frame",
-        lambda e: [entry - 1 for entry in e.placed],
+        lambda e: [entry - 1 for entry in e.placed if entry],
     ),
 )
 
@@ -374,8 +373,7 @@ def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
         own[layout.DROPPED],
         own[layout.LEAK_DECISIONS],
         own[layout.DECK : layout.DECK + DECK_SIZE],
-        *(numbers[part] for name, part in PARTS.items() if name != "placed"),
-        [entry for entry in numbers[PARTS["placed"]] if entry],
+        *(numbers[part] for part in PARTS.values()),
         *tallies.terms[i, seat].tolist(),
     )
 
