@@ -174,6 +174,7 @@ SELFPLAY = tuple(
             statistic="sum",
             population=_ENDED,
             absent_when="no such episode ended in the iteration",
+            may_be_constant="where few battles end in an iteration it is often the same few",
         ),
         MetricSpec(
             key=f"selfplay/return_{opponent}_mean",

@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=256, help="of a batch, and slots")
     parser.add_argument("--group", type=int, default=64, help="slots of a group")
     parser.add_argument("--length", type=int, default=280, help="frames of an episode")
-    parser.add_argument("--numbers", type=int, default=40, help="that each episode tells of")
+    parser.add_argument("--numbers", type=int, default=0, help="that each episode tells of")
     parser.add_argument("--iterations", type=int, default=15)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="royale-metrics-cost-") as folder:
