@@ -212,6 +212,9 @@ class Learner(ABC):
     on_policy: ClassVar[bool] = True
     """Whether only frames of the current policy version may be trained on."""
 
+    evaluates: ClassVar[bool] = False
+    """Whether it only plays evaluation rounds, by weights that it must be given."""
+
     saves: ClassVar[bool] = True
     """Whether there is anything worth a checkpoint."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from royale_client.grouping import Groups
-from royale_client.reconnect import Patience
+from royale_client.reconnect import Backoff, Patience
 from royale_client.transport import ServerAddress
 from royale_client.wire.errors import ConfigError
 
@@ -61,6 +61,11 @@ class ClientConfig:
     """Seconds to wait at the start for a server that is not there yet."""
     reconnect_budget: float = 120.0
     """Seconds to try again after a connection was lost; 0 ends at once."""
+    reconnect_base: float = 1.0
+    """Longest pause before the first new attempt, in seconds; it doubles with each. Pauses are
+    drawn from zero to that, so that a thousand clients do not come back in one instant."""
+    reconnect_cap: float = 5.0
+    """Longest pause between two attempts, in seconds."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What to log to standard error."""
 
@@ -88,6 +93,8 @@ class ClientConfig:
         for name, seconds in (
             ("connect-timeout", self.connect_timeout),
             ("reconnect-budget", self.reconnect_budget),
+            ("reconnect-base", self.reconnect_base),
+            ("reconnect-cap", self.reconnect_cap),
         ):
             if not 0 <= seconds < float("inf"):
                 raise ConfigError(f"--{name} {seconds}: expected 0 or more seconds")
@@ -117,6 +124,7 @@ class ClientConfig:
             connect_timeout_s=self.connect_timeout,
             budget_s=self.reconnect_budget,
             for_ever=self.reconnect,
+            backoff=Backoff(base_s=self.reconnect_base, cap_s=self.reconnect_cap),
         )
 
     def address(self) -> ServerAddress:

@@ -13,6 +13,7 @@ import numpy as np
 from royale_client.driver import EnvDriver, SeatedDriver
 from royale_client.envs.digest import client_versions
 from royale_client.wire.episodes import EpisodeMetric
+from royale_client.wire.handshake import RECONNECT
 from royale_client.wire.messages import Hello
 from royale_client.wire.narrowing import FLOAT16, has_wider_floats
 from royale_client.wire.seating import seating_features
@@ -64,6 +65,7 @@ def make_hello(
         role=role,
         features=(
             *(("snapshot", "restart") if obstacle is None else ("restart",)),
+            RECONNECT,
             *_seating_features(drivers),
         ),
         float16_observations=float16_observations,
@@ -107,7 +109,7 @@ def describe_client(
         role: ``train`` or ``eval``.
         seats: Slots of one environment, which follow each other.
         features: What else the client can do: ``snapshot`` and ``restore`` its environments,
-            ``restart`` them on demand, follow ``assignments`` of their seats.
+            ``restart`` them on demand, follow ``assignments`` of their seats, ``reconnect``.
         float16_observations: Send wider floats of observations as float16, if there are any.
     """
     num_slots = sum(groups)

@@ -32,7 +32,7 @@ from royale_client.session import (
 )
 from royale_client.timing import Timings, WaitingNote
 from royale_client.transport import ConnectionLostError, Transport
-from royale_client.wire.errors import FAULT_CODES, ProtocolError, RoyaleError
+from royale_client.wire.errors import FAULT_CODES, ConfigError, ProtocolError, RoyaleError
 from royale_client.wire.grammar import CLOSE_CODES, Side, State, may_send
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Fault, Goodbye, Hello, Welcome
@@ -113,6 +113,7 @@ class EnvLoop:
         self._limits = limits or Limits()
         self._clock = clock
         self._owed: list[Turn | None] = [None] * len(self._drivers)
+        self._session: ClientSession | None = None
         self._idle_since_s = clock()
 
     def is_done(self) -> bool:
@@ -123,6 +124,7 @@ class EnvLoop:
     def forget_episodes(self) -> None:
         """Make the next conversation begin with fresh episodes, as for another run."""
         self._owed = [None] * len(self._drivers)
+        self._session = None
 
     def converse(self, transport: Transport) -> Outcome:
         """Hold one conversation, from hello to goodbye, and close the transport.
@@ -160,7 +162,7 @@ class _Conversation:
     def __init__(self, loop: EnvLoop, transport: Transport) -> None:
         self._loop = loop
         self._transport = transport
-        self._session = ClientSession(loop.hello, loop._limits)
+        self._session = ClientSession(loop.hello, loop._limits, loop._session)
         self._sent_s = [0.0] * len(loop._drivers)
         self._received_s = 0.0
         self._has_left = [False] * len(loop._drivers)
@@ -190,6 +192,8 @@ class _Conversation:
                 for event in self._session.receive(data):
                     if isinstance(event, Stopped | Faulted):
                         return self._handle(event)
+                    if isinstance(event, Answered):
+                        self._session.unread(event)
         except ConnectionLostError:
             return None
         return None
@@ -261,10 +265,24 @@ class _Conversation:
         )
         self._assignments = read_assignments(welcome.assignments, loop.hello.num_slots)
         if self._assignments:
+            if loop.hello.role == "eval" and loop._seed is not None:
+                raise ConfigError(
+                    f"--seed {loop._seed}: rounds of evaluation play every deal from both sides, "
+                    "by the server's seeds; leave the flag out"
+                )
             # Whoever plays the episodes under way was told by another session.
             loop.forget_episodes()
-        if not welcome.restores:
+        loop._session = self._session
+        if welcome.continues:
+            self._ask_again()
+        elif not welcome.restores:
             self._send_owed(welcome)
+
+    def _ask_again(self) -> None:
+        """Send the requests that have no answer once more: they, or the answers, may be lost."""
+        for group, owed in enumerate(self._loop._owed):
+            if self._session.outstanding(group) is not None:
+                self._send(group, owed)
 
     def _send_owed(self, welcome: Welcome) -> None:
         """Send what every group owes; groups that owe nothing begin fresh episodes."""
@@ -274,7 +292,7 @@ class _Conversation:
             if owed is None:
                 self._assign(group, self._assignments, afresh=True)
                 owed = driver.reset(_seeds(welcome, loop._seed, self._slots_of(group)))
-            loop._owed[group] = owed
+            loop._owed[group] = owed = owed.already_reported()
             self._send(group, owed)
 
     def _slots_of(self, group: int) -> slice:
@@ -359,8 +377,6 @@ class _Conversation:
             return
         self._sent_s[group] = self._loop._clock()
         send_turn(self._session, self._transport, group, turn)
-        if self._loop._owed[group] is turn:
-            self._loop._owed[group] = turn.already_reported()
 
     def _is_leaving(self) -> bool:
         """Decide, once and for all, whether it is time to go.

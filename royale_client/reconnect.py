@@ -23,8 +23,8 @@ class Backoff:
     """Limit of the first delay."""
     factor: float = 2.0
     """Growth of the limit from one attempt to the next."""
-    cap_s: float = 30.0
-    """Limit that is never exceeded."""
+    cap_s: float = 5.0
+    """Limit that is never exceeded: a server that is back should have everybody back soon."""
     stable_s: float = 30.0
     """A connection that lived this long starts the count afresh."""
 
@@ -70,6 +70,8 @@ class Patience:
     """Seconds to try after a connection was lost; 0 does not try at all."""
     for_ever: bool = False
     """Never give up, and wait for the next run after the server has stopped."""
+    backoff: Backoff = AFTER_LOSS
+    """Pauses between attempts after a loss."""
 
 
 class Retries:
@@ -95,7 +97,7 @@ class Retries:
 
     def wait_for_next_run(self) -> None:
         """Start afresh without an end, after the server stopped in order."""
-        self._backoff, self._attempt = AFTER_LOSS, 0
+        self._backoff, self._attempt = self._patience.backoff, 0
         self._connected_s, self._give_up_s = None, math.inf
 
     def next_pause_s(self, now_s: float) -> float | None:
@@ -108,7 +110,7 @@ class Retries:
             if self._backoff is FIRST_CONTACT or lasted_s >= self._backoff.stable_s:
                 self._attempt = 0
                 self._give_up_s = self._end(now_s, self._patience.budget_s)
-            self._backoff, self._connected_s = AFTER_LOSS, None
+            self._backoff, self._connected_s = self._patience.backoff, None
         left_s = self._give_up_s - now_s
         if left_s <= 0:
             return None

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from royale_client.wire.codec import Parsed, parse
 from royale_client.wire.contract import ActionContract, StepContract, check_welcome
+from royale_client.wire.episode_room import fitted, record_room
 from royale_client.wire.episodes import clean_record
-from royale_client.wire.errors import LimitError, ProtocolError, UnexpectedMessageError
+from royale_client.wire.errors import (
+    ContractError,
+    LimitError,
+    ProtocolError,
+    UnexpectedMessageError,
+)
 from royale_client.wire.grammar import Requests, Side, State, after_welcome, next_state
+from royale_client.wire.handshake import RECONNECT
 from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
@@ -105,6 +112,10 @@ Event: TypeAlias = (
 )
 
 
+_CROWDED = "episodes of one step"
+"""What is warned of once when their records do not fit."""
+
+
 class ClientSession:
     """One conversation with a server, from hello to goodbye.
 
@@ -114,12 +125,18 @@ class ClientSession:
     Args:
         hello: Who the client is; checked at once.
         limits: What to refuse from the server for its size.
+        earlier: The session whose connection was lost, to go on with it if the server agrees.
 
     Raises:
         ProtocolError: The hello contradicts itself.
     """
 
-    def __init__(self, hello: Hello, limits: Limits | None = None) -> None:
+    def __init__(
+        self, hello: Hello, limits: Limits | None = None, earlier: ClientSession | None = None
+    ) -> None:
+        self._earlier = earlier if earlier is not None and earlier.can_go_on else None
+        if self._earlier is not None and self._earlier.welcome is not None:
+            hello = replace(hello, resume_token=self._earlier.welcome.session_token)
         self.hello = hello
         self.welcome: Welcome | None = None
         self.state = State.OPENED
@@ -133,15 +150,25 @@ class ClientSession:
         self._snapshots = Snapshots(hello)
         self._has_states = False
         self._send_limit = self._limits.max_message_bytes
+        self._header_limit = self._limits.max_header_bytes
         self._warned: set[str] = set()
 
     def start(self) -> bytes:
         """Say hello. The server answers with a welcome, a stop or a fault."""
         return self._send(self.hello)
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another connection could carry this session on."""
+        return self.state is State.READY and RECONNECT in self.hello.features
+
     def outstanding(self, group: int) -> int | None:
         """Return the number of the group's request that has no answer yet, or None."""
         return self._requests.outstanding(group)
+
+    def unread(self, answer: Answered) -> None:
+        """Take back that an answer was received: nobody acts on it, so it is asked for again."""
+        self._requests.open_again(answer.group)
 
     def step(
         self,
@@ -177,7 +204,8 @@ class ClientSession:
             The message to send.
 
         Raises:
-            UnexpectedMessageError: No welcome yet, or the group's last request has no answer.
+            UnexpectedMessageError: No welcome yet, or the group's last request has no answer, and
+                this is not a session that goes on and asks for that one again.
             ContractError: The arrays do not fit the hello, or float16 was agreed on and cannot hold
                 one of their numbers; nothing was sent and nothing changed.
             LimitError: The message would be larger than the server allows.
@@ -337,9 +365,26 @@ class ClientSession:
         elif FLOAT16 in self.hello.features:
             logger.warning("the server takes no float16 observations; they are sent in full")
         self.state = after_welcome(restores=welcome.restores)
-        self._requests = Requests(welcome.last_requests)
+        self._requests = self._requests_of(welcome)
         self._send_limit = welcome.limits.get("max_message_bytes", self._send_limit)
+        self._header_limit = welcome.limits.get("max_header_bytes", self._header_limit)
         return Welcomed(welcome=welcome)
+
+    def _requests_of(self, welcome: Welcome) -> Requests:
+        """Return where the numbers of the requests stand."""
+        if not welcome.continues:
+            self._earlier = None
+            return Requests(welcome.last_requests)
+        assert self._earlier is not None, "the hello named a session"
+        requests, self._earlier = self._earlier._requests, None
+        if not requests.are_known_as(welcome.last_requests):
+            raise ContractError(
+                "the server goes on with another session than this one",
+                where="welcome.last_requests",
+                got=str(welcome.last_requests),
+                expected=f"{requests.last}, or one less where there was no answer",
+            )
+        return requests.over_another_connection()
 
     def _agree(self, *, float16: bool) -> None:
         """Settle in which types observations travel."""
@@ -368,7 +413,16 @@ class ClientSession:
                 if name not in self._warned:
                     self._warned.add(name)
                     logger.warning("%s (said once)", problem)
-        return tuple(records)
+        kept, left_out = fitted(records, record_room(self._header_limit))
+        if left_out and _CROWDED not in self._warned:
+            self._warned.add(_CROWDED)
+            logger.warning(
+                "%d episodes ended in one step: %d of their metrics are left out, those declared "
+                "last; with fewer environments a client none would be (said once)",
+                len(kept),
+                left_out,
+            )
+        return kept
 
     def _send(self, message: Message) -> bytes:
         after = next_state(Side.CLIENT, self.state, message.TYPE)

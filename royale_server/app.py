@@ -307,6 +307,11 @@ def _check_changed(
 
 def _warm_start(config: ServerConfig, components: Components) -> LearnerState | None:
     path = getattr(config.algo, "policy_checkpoint_path", None)
+    if path is None and getattr(config.algo, "needs_weights", False):
+        raise ConfigError(
+            "--algo.policy-checkpoint-path: got none, expected the directory of the checkpoint "
+            "that is to be evaluated"
+        )
     if path is None or config.resume:
         return None
     from checkpoints import load

@@ -48,6 +48,14 @@ ALGORITHMS = (
         implementation="algorithms.dummy.learner:DummyLearner",
         fits=("dummy-policy", "mlp-policy", "arena-policy"),
     ),
+    AlgorithmEntry(
+        uid="eval",
+        summary="plays rounds of evaluation with the weights of a checkpoint, and ends",
+        config="algorithms.evaluation.config:EvalConfig",
+        variants="algorithms.evaluation.config:VARIANTS",
+        implementation="algorithms.evaluation.learner:EvalLearner",
+        fits=("mlp-policy", "arena-policy"),
+    ),
 )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC, LearnerConfig
 from royale_client.wire.errors import ConfigError
+from royale_server.evaluation.config import EvaluateConfig
 from royale_server.selfplay.config import SelfPlayConfig
 
 if TYPE_CHECKING:
@@ -114,6 +115,9 @@ class ServerConfig:
     keep_every: int | None = None
     """Frames between older checkpoints that are kept besides: of each such stretch the first one
     stays. When absent, none does."""
+    heatmap_every: int = 10
+    """Iterations that one line of ``heatmaps.jsonl`` is about: where in its environment the learner
+    did what, as in the arena on which tile it played each card. 0 writes none."""
     until_timesteps: int | None = None
     """Frames to stop at, in place of the algorithm's own limit. With ``--resume``, runs a finished
     run further."""
@@ -170,6 +174,10 @@ class ServerConfig:
     feedback_wait_timeout: float = 60.0
     """Seconds a client may take to answer an action; then it is disconnected and may come back.
     Learn steps do not count. Must exceed the slowest environment step."""
+    reconnect_grace: float = 30.0
+    """Seconds for which a client whose connection is lost keeps its session: its episodes, and the
+    frames under way. Nobody waits for it meanwhile, unless ``--deterministic``. 0: it begins a new
+    session."""
     on_nonfinite: Literal["reject", "halt"] = "reject"
     """What a NaN or infinity in an observation or a reward does: ``reject`` discards that frame as
     invalid, plays the rest of its episode without training on it, and tells the client which row it
@@ -185,6 +193,8 @@ class ServerConfig:
 
     selfplay: SelfPlayConfig = field(default_factory=SelfPlayConfig, metadata=SAME)
     """Opponents in environments with several seats. Others are not touched by it."""
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    """Rounds that clients with ``--role eval`` play in environments of two seats."""
     track: TrackConfig = field(default_factory=TrackConfig)
     """Mirror the curves to a tracker."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -248,6 +258,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "save_every": (1, float("inf")),
         "keep_last": (1, float("inf")),
         "keep_every": (1, float("inf")),
+        "heatmap_every": (0, float("inf")),
         "until_timesteps": (1, float("inf")),
         "exit_when_idle": (0, float("inf")),
         "port": (0, 65535),
@@ -261,6 +272,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "close_wait": (0, float("inf")),
         "first_step_timeout": (0.001, float("inf")),
         "feedback_wait_timeout": (0.001, float("inf")),
+        "reconnect_grace": (0, float("inf")),
         "inline_num_envs": (1, float("inf") if config.inline is None else config.max_slots),
     }
     problems = []

@@ -13,6 +13,7 @@ from algorithms.config import RESTORE_ALL
 from royale_client.wire.errors import ConfigError
 from royale_server.cli_flags import Settings
 from royale_server.config import is_loopback
+from royale_server.evaluation.config import is_checkpoint
 from royale_server.monitoring.trackers import tracker_names
 from royale_server.registry import close_match_hint
 
@@ -39,6 +40,7 @@ def precondition_problems(
         *_token_problems(config, environ),
         *_deterministic_problems(config, set(given)),
         *_warm_start_problems(config),
+        *_opponent_problems(config),
         *_address_file_problems(config),
         *_tracker_problems(config),
     ]
@@ -110,6 +112,13 @@ def _warm_start_problems(config: Settings) -> list[str]:
         return [f"--algo.restore: {restore} needs --algo.policy-checkpoint-path STEP_DIRECTORY"]
     problem = _step_directory_problem(path)
     return [f"--algo.policy-checkpoint-path: {problem}"] if problem else []
+
+
+def _opponent_problems(config: Settings) -> list[str]:
+    """Problems of the checkpoints that rounds of evaluation are played against."""
+    named = [Path(name) for name in config.evaluate.against if is_checkpoint(name)]
+    problems = map(_step_directory_problem, named)
+    return [f"--evaluate.against: {problem}" for problem in problems if problem]
 
 
 def _step_directory_problem(path: Path) -> str | None:

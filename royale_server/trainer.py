@@ -26,12 +26,16 @@ from royale_server import crash_points
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
+from royale_server.episode_metrics import LEARNER
+from royale_server.evaluation.desk import Round
+from royale_server.evaluation.metrics import evaluation_metrics, verdict_line
 from royale_server.exit_codes import ExitCode
 from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
 from royale_server.model.invariants import BrokenBatchError
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
+from royale_server.monitoring.heat_maps import HeatMaps
 from royale_server.run.control import Letter
 from royale_server.run.writer import Writer
 from royale_server.run_book import Batch, RunBook
@@ -142,6 +146,9 @@ class Trainer:
         self._saver: Saver | None = None
         self._step = 0
         self._book = RunBook(attempt=start.attempt, clock=clock, thread_clock=thread_clock)
+        self._heat_maps = HeatMaps(config.heatmap_every)
+        self._verdict: dict[str, float] = {}
+        """What the evaluation that was complete last came to, until a row tells it."""
         self._idle_since: float | None = None
         self.hub: Hub | None = None
         """Set by the assembly before the first connection."""
@@ -223,6 +230,7 @@ class Trainer:
 
     def _continue(self, counters: RunCounters) -> None:
         self._book.load(counters)
+        self._heat_maps.resumed(counters.iteration)
         self._hub.expect_episodes(counters.next_episodes)
         assert self._start.resumed_from is not None
         step = self._start.resumed_from.step
@@ -244,6 +252,7 @@ class Trainer:
     def client_joined(self, peer: Peer, hello: Hello) -> None:
         """See `Listener`."""
         self._idle_since = None
+        self._heat_maps.declare(hello.episode_metrics)
         for problem in self._book.joined(peer.name, hello):
             logger.warning("%s", problem)
             self.event("episode_metric", problem, client=peer.name)
@@ -283,7 +292,25 @@ class Trainer:
             row["iteration"], row["kind"] = iteration, kind
         self._writer.episodes(rows)
         if not evaluation:
+            learners = [row for row in rows if row.get("player", LEARNER) == LEARNER]
+            self._heat_maps.add(learners)
             self._book.episodes_ended(rows, request=request, first_slot=first_slot)
+
+    def evaluated(self, round_: Round, *, is_last: bool) -> None:
+        """See `Listener`. A server that only evaluates has a row a round, and then ends."""
+        verdict = round_.verdict()
+        self._verdict = evaluation_metrics(round_.number, round_.version, verdict)
+        text = verdict_line(round_.version, round_.opponent, verdict)
+        logger.info("%s", text)
+        facts = {"opponent": round_.opponent, **self._verdict}
+        self.event("evaluated", text, iteration=self._book.iteration, **facts)
+        assert self._built is not None
+        if self._built.engine.learner.evaluates:
+            self._book.iteration += 1
+            marks = {"run/iteration": self._book.iteration, "run/attempt": self._start.attempt}
+            self._writer.metrics({**marks, **self._verdict}, self._step)
+            if is_last:
+                self.stop(End.FINISHED, f"all rounds are played; the last: {text}")
 
     def inferred(self, result: Inferred) -> None:
         """See `Listener`."""
@@ -396,7 +423,12 @@ class Trainer:
             saves=self._saver is not None,
         )
         row |= self._row_marks()
+        row |= self._verdict
+        self._verdict = {}
         self._writer.metrics(row, result.global_step)
+        heat_maps = self._heat_maps.take(self._book.iteration, result.global_step)
+        if heat_maps is not None:
+            self._writer.heat_maps(heat_maps)
         self._console.iteration(row)
         reason = self._reached_limit(result)
         if reason is not None and self._end is None:

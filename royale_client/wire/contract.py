@@ -250,6 +250,12 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
             not welcome.restores or RESTART in hello.features,
         ),
         (
+            "continues",
+            "true",
+            "false, since the hello named no session",
+            not welcome.continues or hello.resume_token is not None,
+        ),
+        (
             "features",
             f"{FLOAT16!r} among them",
             "features of the client only",

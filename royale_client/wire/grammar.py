@@ -195,6 +195,39 @@ class Requests:
         self._first = [last + 1 for last in last_requests]
         self._last = list(last_requests)
         self._open = [False] * len(last_requests)
+        self._may_come_again = [False] * len(last_requests)
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        """Number of each group's last request; 0 if there was none."""
+        return tuple(self._last)
+
+    def over_another_connection(self) -> Requests:
+        """Return these requests as they stand, for a session that goes on over a new connection.
+
+        The last request of each group may come once more there, before any other of the group.
+        """
+        requests = Requests(self._last)
+        requests._first = list(self._first)
+        requests._open = list(self._open)
+        requests._may_come_again = [last > 0 for last in self._last]
+        return requests
+
+    def are_known_as(self, last_requests: Sequence[int]) -> bool:
+        """Tell whether a server that received these can go on with what this client sent.
+
+        It has every last request, but for those without an answer, which may be lost.
+        """
+        pairs = zip(self._last, self._open, last_requests, strict=True)
+        return all(known in (last, last - is_open) for last, is_open, known in pairs)
+
+    def comes_again(self, group: int, request: int) -> bool:
+        """Record a last request that is sent once more, and tell whether this is one."""
+        is_known = 0 <= group < len(self._last) and self._may_come_again[group]
+        if not is_known or request != self._last[group]:
+            return False
+        self._may_come_again[group] = False
+        return True
 
     def outstanding(self, group: int) -> int | None:
         """Return the number of the group's request that has no answer, or None.
@@ -232,23 +265,27 @@ class Requests:
     def next_number(self, group: int) -> int:
         """Return the number the group's next request must carry.
 
+        That of the last if it has no answer and may come again.
+
         Raises:
             UnexpectedMessageError: There is no such group, or its last request has no answer.
         """
         self._check_group(group)
-        number = self._last[group] + 1
+        last = self._last[group]
         if self._open[group]:
-            self._check(group, number)
-        return number
+            if self._may_come_again[group]:
+                return last
+            self._check(group, last + 1)
+        return last + 1
 
     def open(self, group: int, request: int) -> None:
         """Record a request, sent or received.
 
         Raises:
-            UnexpectedMessageError: The number is not the group's next, the last one has no answer,
-                or there is no such group.
+            UnexpectedMessageError: The number is not the group's next, the last one has no answer
+                and may not come again, or there is no such group.
         """
-        if not self.opens(group, request):
+        if not self.opens(group, request) and not self.comes_again(group, request):
             self._check_group(group)
             self._check(group, request)
 
@@ -260,7 +297,13 @@ class Requests:
             return False
         self._last[group] = request
         self._open[group] = True
+        self._may_come_again[group] = False
         return True
+
+    def open_again(self, group: int) -> None:
+        """Take the last request of a group as one without an answer: the answer was of no use."""
+        self._check_group(group)
+        self._open[group] = True
 
     def close(self, group: int, request: int) -> None:
         """Record the answer to a request, sent or received.

@@ -37,6 +37,9 @@ from royale_client.wire.version import PROTOCOL_MAX, PROTOCOL_MIN
 IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 SeedArray: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 
+RECONNECT = "reconnect"
+"""Feature of a client that can go on with its session over another connection."""
+
 MAX_NAMES = 64
 """Entries of ``features`` and ``versions``."""
 
@@ -191,6 +194,8 @@ class Welcome:
     """The client's features that the server makes use of."""
     restores: bool = False
     """A ``restore`` follows; the client sends no step before it has answered that."""
+    continues: bool = False
+    """The session named by the hello goes on; what is open in it is open still."""
 
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and arrays."""
@@ -209,6 +214,7 @@ class Welcome:
             "assignments": self.assignments,
             "features": self.features,
             "restores": self.restores,
+            "continues": self.continues,
         }
         return header, {"seeds": np.asarray(self.seeds, dtype=_U8)}
 
@@ -240,6 +246,7 @@ class Welcome:
             assignments=maps(header, "assignments", where, 2 * bounds.max_slots_per_session),
             features=texts(header, "features", where, MAX_NAMES, name),
             restores=optional_flag(header, "restores", where),
+            continues=optional_flag(header, "continues", where),
         )
 
 

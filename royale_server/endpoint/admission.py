@@ -192,7 +192,6 @@ class Admission:
                 group's parked request.
         """
         config = self._config
-        num_slots = sum(hello.groups)
         return Welcome(
             protocol=negotiate(hello.protocol_min, hello.protocol_max),
             session_token=secrets.token_urlsafe(18),
@@ -200,7 +199,7 @@ class Admission:
             run_name=self._run_name,
             policy_version=policy_version,
             first_slot=first_slot,
-            seeds=_seeds(config.seed, name, first_episode, num_slots),
+            seeds=_reset_seeds(config.seed, name, first_episode, hello, is_told=bool(assignments)),
             horizon=1,
             last_requests=last_requests or tuple(0 for _ in hello.groups),
             restores=last_requests is not None and RESTART in hello.features,
@@ -253,6 +252,20 @@ def _used(hello: Hello, *, follows_assignments: bool) -> tuple[str, ...]:
     """Which of the client's features this server makes use of."""
     used = (SNAPSHOT, RESTART, FLOAT16, *((ASSIGNMENTS,) if follows_assignments else ()))
     return tuple(feature for feature in used if feature in hello.features)
+
+
+def _reset_seeds(
+    seed: int, name: str, first_episode: int, hello: Hello, *, is_told: bool
+) -> npt.NDArray[np.uint64]:
+    """Seeds of a client's slots; in rounds of evaluation two environments each share theirs."""
+    seeds = _seeds(seed, name, first_episode, hello.num_slots)
+    if Role(hello.role) is Role.TRAIN or not is_told or hello.environments is None:
+        return seeds
+    places = np.unique(hello.environments, return_inverse=True)[1]
+    firsts = np.searchsorted(np.sort(places), places // 2 * 2)
+    seats = np.zeros_like(places) if hello.seats is None else hello.seats
+    paired: npt.NDArray[np.uint64] = seeds[firsts + seats]
+    return paired
 
 
 def _seeds(seed: int, name: str, first_episode: int, count: int) -> npt.NDArray[np.uint64]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from royale_client.wire.messages import Welcome
     from royale_server.endpoint.returning import Remembered
     from royale_server.endpoint.session import ServerSession
     from royale_server.scheduler import Member
@@ -40,6 +41,8 @@ class Peer:
     """Unique among the connected clients: the hello's name, numbered if taken."""
     member: Member | None = None
     """Its part in the scheduler, once welcomed."""
+    welcome: Welcome | None = field(default=None, repr=False)
+    """What it was told then; holds a secret."""
     remembered: Remembered | None = None
     """What a checkpoint knows of it, until its environments are restored."""
     restoring_since: float = 0.0
@@ -54,6 +57,14 @@ class Peer:
     """When the next warning about its numbers may be shown."""
     notes_left: int = NOTES_PER_TICK
     """Log records and complaints that are still taken until the next tick."""
+
+    def carry_on(self, earlier: Peer) -> None:
+        """Be the client that another connection was, whose session this one goes on with."""
+        self.name = earlier.name
+        self.late_snapshots = earlier.late_snapshots
+        self.is_told_of = earlier.is_told_of
+        self.warn_again_at = earlier.warn_again_at
+        self.notes_left = min(self.notes_left, earlier.notes_left)
 
     @property
     def is_trainer(self) -> bool:

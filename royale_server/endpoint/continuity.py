@@ -100,7 +100,8 @@ class Continuity:
         if self._config.deterministic:
             wait_s = max(wait_s, self._config.feedback_wait_timeout)
         self._num_gatherings += 1
-        able = [p for p in self._roll.by_member.values() if p.name in saved and _can_snapshot(p)]
+        peers = [peer for peer in self._roll.by_member.values() if peer.name in saved]
+        able = [peer for peer in peers if not peer.is_closed and _can_snapshot(peer)]
         asked = [peer for peer in able if peer not in self._owing]
         late = [peer for peer in able if self._owing.get(peer, math.inf) < self._oldest_of_rest]
         self._gathering = Gathering(
@@ -110,7 +111,10 @@ class Continuity:
             clients={member.name: self._saved_client(member.name) for member in state.members},
             waiting=dict.fromkeys(peer for peer in able if peer not in late),
             deadline=self._clock() + wait_s,
-            failures={peer.name: "it still owes the last one" for peer in late},
+            failures={
+                **{peer.name: "it still owes the last one" for peer in late},
+                **{peer.name: "it is cut off" for peer in peers if peer.is_closed},
+            },
         )
         for peer in asked:
             self._owing[peer] = self._num_gatherings

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from royale_client.wire.grammar import Side, State, may_send
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello, Log, Step, Stop
 from royale_server.config import ServerConfig
+from royale_server.endpoint.absence import Absence, is_same_client
 from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.connection import NOTES_PER_TICK, Connection, Peer
 from royale_server.endpoint.continuity import Continuity, RestListener, noise_slots
@@ -38,7 +40,9 @@ from royale_server.endpoint.session import (
     ServerSession,
     SnapshottedReceived,
     StepReceived,
+    StepReceivedAgain,
 )
+from royale_server.evaluation.desk import Round
 from royale_server.model.engine import Engine, Inferred
 from royale_server.model.worker import ModelWorker
 from royale_server.saved_run import Sessions
@@ -84,6 +88,9 @@ class Listener(RestListener, Protocol):
             first_slot: The client's first slot within the run.
             evaluation: Whether they are not for training.
         """
+
+    def evaluated(self, round_: Round, *, is_last: bool) -> None:
+        """A round of evaluation is complete, and whether no other follows."""
 
     def inferred(self, result: Inferred) -> None:
         """A batch was answered."""
@@ -138,6 +145,7 @@ class Hub:
             returned=self._returned,
             clock=clock,
         )
+        self._absence = Absence(config.reconnect_grace)
         self._explainer = Explainer(config, self._roll, listener.queue_waiting, clock())
         self._episodes = EpisodeBook()
         self._next_episode: Counter[str] = Counter()
@@ -228,6 +236,10 @@ class Hub:
         """A connection is gone, whoever ended it."""
         if peer.is_closed:
             why = "was told to leave"
+        elif self._absence.may_come_back(peer) and not self._is_stopped:
+            self._cut_off(peer, why)
+            self.advance()
+            return
         peer.is_closed = True
         self._forget(peer, why)
         self.advance()
@@ -245,7 +257,15 @@ class Hub:
         self._engine = engine
         self._scheduler = scheduler
         saved = None if sessions is None else (sessions.seating, sessions.scheduler.seats)
-        self._seating_or_none = Seating(self._config, engine, self._do, self._listener.event, saved)
+        listener = self._listener
+        self._seating_or_none = Seating(
+            self._config,
+            engine,
+            self._do,
+            listener.event,
+            evaluated=listener.evaluated,
+            saved=saved,
+        )
         if sessions is not None:
             members = self._continuity.expect(sessions, scheduler)
             self._episodes.load_versions(sessions.versions)
@@ -368,6 +388,8 @@ class Hub:
                     "raise --feedback-wait-timeout on the server"
                 )
                 self._fault(peer, "timeout", text)
+        for peer in self._absence.overdue(now):
+            self._forget(peer, f"did not come back within {self._config.reconnect_grace:g} s")
         self.advance()
         for peer in self._roll.peers:
             peer.notes_left = NOTES_PER_TICK
@@ -380,6 +402,8 @@ class Hub:
             case StepReceived(step=step):
                 self.step_bytes += event.num_bytes
                 self._step(peer, step)
+            case StepReceivedAgain(step=step):
+                self._step_again(peer, step)
             case HelloReceived(hello=hello):
                 self._hello(peer, hello)
             case GoodbyeReceived(goodbye=goodbye):
@@ -394,6 +418,8 @@ class Hub:
                 self._continuity.restored(peer, failure=restored.failure, to_adopt=to_adopt)
 
     def _hello(self, peer: Peer, hello: Hello) -> None:
+        if self._goes_on(peer, hello):
+            return
         name = self._name_for(hello)
         self._check(hello, name, self.num_members + len(self._roll.lobby))
         peer.name = name
@@ -408,7 +434,10 @@ class Hub:
 
     def _name_for(self, hello: Hello) -> str:
         """Its name in this run; that of a client that is awaited is kept for who trains."""
-        taken = [peer.name for peer in self._roll.peers]
+        gone = self._absence.started_again(hello)
+        if gone is not None:
+            self._forget(gone, "its process was started again")
+        taken = self._roll.names
         if Role(hello.role) is not Role.TRAIN:
             taken += self._continuity.awaited
         return self._admission.unique_name(hello.client_name, taken)
@@ -448,6 +477,30 @@ class Hub:
                 first_slot=member.groups[0].start,
                 evaluation=member.role is Role.EVAL,
             )
+
+    def _step_again(self, peer: Peer, step: Step) -> None:
+        """A client that was cut off has no answer to its last request; its outcome was taken."""
+        member, session = peer.member, peer.session
+        assert member is not None, "the session lets no step through before the welcome"
+        group = member.groups[step.group]
+        if session.outstanding(step.group) is not None:
+            return  # the answer will go to this connection
+        if self.scheduler.is_of_use(group):
+            peer.connection.send(session.last_answer(step.group))
+            return
+        session.ask_again(step.group)
+        request = Request(
+            number=step.request,
+            asks=group.everyone if step.asks is None else step.asks,
+            ended=group.nobody,
+            has_feedback=False,
+            payload=step,
+        )
+        bad = find_nonfinite(step, request.asks, group.nobody)
+        if bad is not None:
+            request.invalid_observation = bad.observation
+        self._seating.requested(group, request)
+        self.scheduler.request_again(group, request, self._clock())
 
     def _take_log(self, peer: Peer, log: Log) -> None:
         """Pass on what a client logs, as far as its share of the log allows."""
@@ -539,6 +592,65 @@ class Hub:
         told = self._seating.joined(member, hello, first_episode)
         self._send_welcome(peer, hello, first_episode, told)
 
+    def _goes_on(self, peer: Peer, hello: Hello) -> bool:
+        """Let a client that was cut off go on with its session, if it names one that can.
+
+        The newest connection has it: that the older one is dead may not be known here yet.
+        """
+        earlier = self._absence.session_of(hello)
+        if earlier is None:
+            return False
+        before = earlier.session.hello
+        assert before is not None, "only who said hello has a session"
+        if not is_same_client(before, hello):
+            self._forget(earlier, "its client came back as another one")
+            return False
+        session, member, welcome = earlier.session, earlier.member, earlier.welcome
+        assert member is not None, "only who takes part can come back"
+        assert welcome is not None, "only who takes part can come back"
+        last_requests = session.last_requests
+        self._supersede(earlier)
+        peer.carry_on(earlier)
+        peer.welcome = replace(
+            welcome,
+            policy_version=self.scheduler.ledger.version,
+            last_requests=last_requests,
+            restores=False,
+            continues=True,
+            assignments=(),
+        )
+        self._roll.seat(peer, member)
+        self._absence.know(peer)
+        self._roll.send(peer, partial(peer.session.welcome, peer.welcome, session))
+        self.scheduler.reconnected(member, self._clock())
+        text = f"client {peer.name} is back and goes on"
+        logger.info("%s", text)
+        self._listener.event("reconnected", text, client=peer.name)
+        return True
+
+    def _supersede(self, earlier: Peer) -> None:
+        """A session goes on over another connection; nothing more is expected of this one."""
+        if not earlier.is_closed:
+            text = "this session goes on over another connection"
+            self._roll.send(earlier, partial(earlier.session.fault, "refused", text))
+            self._close(earlier, "fault")
+            self._roll.peers.pop(earlier, None)
+        self._continuity.left(earlier)
+        self._absence.forget(earlier)
+
+    def _cut_off(self, peer: Peer, why: str) -> None:
+        """A connection is lost; its session is kept for a while."""
+        assert peer.member is not None, "only who takes part can come back"
+        peer.is_closed = True
+        del self._roll.peers[peer]
+        self._continuity.left(peer)
+        self._absence.begins(peer, self._clock())
+        self.scheduler.cut_off(peer.member)
+        grace_s = self._config.reconnect_grace
+        text = f"client {peer.name} is cut off ({why}); its session is kept for {grace_s:g} s"
+        logger.warning("%s", text)
+        self._listener.event("cut_off", text, client=peer.name)
+
     def _returned(self, member: Member) -> None:
         """All episodes of a client go on where they were."""
         self._seating.returned(member)
@@ -567,6 +679,8 @@ class Hub:
             assignments=assignments,
             last_requests=last_requests,
         )
+        peer.welcome = welcome
+        self._absence.know(peer)
         self._roll.send(peer, partial(peer.session.welcome, welcome))
 
     def _add_slots(self, slots: Sequence[tuple[str, int]]) -> None:
@@ -622,11 +736,12 @@ class Hub:
         for item, actions in zip(result.batch.items, result.actions, strict=True):
             group = item.group
             peer = self._roll.by_member.get(group.member)
-            if peer is not None and not peer.is_closed:
+            if peer is not None:
                 number, version = item.request.number, result.policy_version
                 told = self._seating.unsent(group)
                 answer = peer.session.action(group.index, number, version, actions, told)
-                peer.connection.send(answer)
+                if not peer.is_closed:  # cut off: it will ask for the answer again
+                    peer.connection.send(answer)
         self.scheduler.inferred(self._clock())
         self._listener.inferred(result)
         self.advance()
@@ -643,8 +758,9 @@ class Hub:
         none = self._admission.no_actions()
         version = self.scheduler.ledger.version
         told = self._seating.unsent(group)
-        answer = partial(peer.session.action, group.index, request.number, version, none, told)
-        self._roll.send(peer, answer)
+        answer = peer.session.action(group.index, request.number, version, none, told)
+        if not peer.is_closed:
+            peer.connection.send(answer)
 
     # --- ends -------------------------------------------------------------------------------
 
@@ -668,9 +784,10 @@ class Hub:
             peer.connection.close(reason)
 
     def _forget(self, peer: Peer, why: str, *, said_goodbye: bool = False) -> None:
-        if peer not in self._roll.peers:
+        if peer not in self._roll.peers and peer not in self._absence:
             return
-        del self._roll.peers[peer]
+        self._roll.peers.pop(peer, None)
+        self._absence.forget(peer)
         if peer in self._roll.lobby:
             self._roll.lobby.remove(peer)
         member = peer.member

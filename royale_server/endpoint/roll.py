@@ -20,6 +20,11 @@ class Roll:
     by_member: dict[Member, Peer] = field(default_factory=dict)
     """Who takes part."""
 
+    @property
+    def names(self) -> list[str]:
+        """Names of all clients, those included that are cut off and may come back."""
+        return [peer.name for peer in {**self.peers, **dict.fromkeys(self.by_member.values())}]
+
     def seat(self, peer: Peer, member: Member) -> None:
         """Let a client take its part."""
         peer.member = member

@@ -17,6 +17,7 @@ from royale_client.wire.messages import Hello, Step
 from royale_client.wire.seating import ASSIGNMENTS, offered_bots, write_assignments
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import RefusedError
+from royale_server.endpoint.evaluating import Complete, Evaluation
 from royale_server.model.engine import Engine
 from royale_server.model.opponents import Opponents
 from royale_server.scheduler import Group, Member, Request, Role
@@ -39,6 +40,7 @@ class Seating:
         engine: Where snapshots live; only its jobs are made here.
         submit: Has the model thread do a job, after those before it.
         event: Takes what a person should be able to read in the events of the run.
+        evaluated: Takes complete rounds of evaluation.
         saved: What a checkpoint knew, and who plays each slot in it.
     """
 
@@ -48,6 +50,8 @@ class Seating:
         engine: Engine,
         submit: Callable[[Job], None],
         event: Event,
+        *,
+        evaluated: Complete,
         saved: tuple[SavedSeating, np.ndarray[Any, np.dtype[np.int64]]] | None = None,
     ) -> None:
         self._config = config.selfplay
@@ -62,8 +66,10 @@ class Seating:
         )
         self._book = SeatBook(AssignmentSource(self._config, seed=config.seed), self._pool)
         self._members: dict[Member, slice] = {}
+        self._evaluation = Evaluation(config, engine, submit, evaluated)
         if saved is not None:
             self._book.load(*saved)
+            self._evaluation.add_slots(len(saved[1]))
             self._carry_out(PoolChange(seat=self._pool.state().residents))
         else:
             self._carry_out(self._pool.settle(self._in_use()))
@@ -82,6 +88,9 @@ class Seating:
     def joined(self, member: Member, hello: Hello, episode: int) -> Data:
         """A client with new slots takes part; return the assignments of its welcome."""
         self._book.add_slots(member.size)
+        self._evaluation.add_slots(member.size)
+        if member.role is Role.EVAL:
+            return self._evaluation.joined(member, hello, episode)
         told = self.came_back(member, hello, episode)
         if member in self._book:
             self._book.begin_afresh(member)
@@ -105,11 +114,12 @@ class Seating:
         )
 
     def check(self, hello: Hello) -> None:
-        """Refuse a client that does not offer the bots that this run names.
+        """Refuse a client that does not offer the bots that this run names, or has no role in it.
 
         Raises:
-            RefusedError: Naming those it lacks.
+            RefusedError: Naming what it lacks.
         """
+        self._evaluation.check(hello)
         if ASSIGNMENTS not in hello.features or Role(hello.role) is not Role.TRAIN:
             return
         offered = offered_bots(hello.features)
@@ -156,6 +166,8 @@ class Seating:
         Raises:
             ContractError: The client does not follow its assignments.
         """
+        if group.member in self._evaluation:
+            self._evaluation.requested(group, request)
         if group.member not in self._book:
             return
         start, ended = group.start, request.ended
@@ -170,6 +182,8 @@ class Seating:
         Empty for clients that follow no assignments.
         """
         book, member = self._book, group.member
+        if step.episodes and member in self._evaluation:
+            return self._evaluation.players(group, step)
         if member not in book or not step.episodes:
             return {}
         rows = [record["row"] for record in step.episodes]
@@ -183,6 +197,8 @@ class Seating:
 
     def unsent(self, group: Group) -> Data:
         """Return the assignments that go with the answer to a group."""
+        if group.member in self._evaluation:
+            return self._evaluation.unsent(group)
         if group.member not in self._book:
             return ()
         return write_assignments(self._book.take_unsent(group.member, group.start, group.episodes))

@@ -16,13 +16,14 @@ from royale_client.wire.codec import Parsed, parse, peek
 from royale_client.wire.contract import ActionContract, StepContract, check_welcome
 from royale_client.wire.errors import (
     FAULT_CODES,
+    ContractError,
     LimitError,
     ProtocolError,
     SpaceMismatchError,
     UnexpectedMessageError,
 )
 from royale_client.wire.grammar import Requests, Side, State, after_welcome, next_state
-from royale_client.wire.handshake import protocol_range
+from royale_client.wire.handshake import RECONNECT, protocol_range
 from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
@@ -90,6 +91,17 @@ class StepReceived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepReceivedAgain:
+    """The last request of a group once more, over another connection.
+
+    If it has no answer yet, that will go to this connection. Otherwise send `last_answer`, or
+    `ask_again` and treat it as new.
+    """
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogReceived:
     """Log records of the client."""
 
@@ -122,11 +134,21 @@ class RestoredReceived:
 Event: TypeAlias = (
     HelloReceived
     | StepReceived
+    | StepReceivedAgain
     | LogReceived
     | GoodbyeReceived
     | SnapshottedReceived
     | RestoredReceived
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The last answer to a group, in case that it did not arrive."""
+
+    data: bytes
+    request: int
+    assignments: tuple[dict[str, Any], ...]
 
 
 class ServerSession:
@@ -156,6 +178,7 @@ class ServerSession:
         self._requests = Requests(())
         self._last_requests: tuple[int, ...] = ()
         self._asking: list[int] = []
+        self._answers: list[_Sent | None] = []
         self._snapshots: Snapshots | None = None
         self._has_states = False
         self._to_adopt = False
@@ -191,11 +214,15 @@ class ServerSession:
         self.state = after
         return [event]
 
-    def welcome(self, welcome: Welcome) -> bytes:
+    def welcome(self, welcome: Welcome, earlier: ServerSession | None = None) -> bytes:
         """Admit the client.
 
         Requests are numbered on from ``last_requests``, which all count as answered. If the welcome
         says ``restores``, the next message is a `restore`.
+
+        Args:
+            welcome: What the client is told.
+            earlier: If the welcome says ``continues``, the session that goes on with this one.
 
         Raises:
             UnexpectedMessageError: There is no hello to answer.
@@ -207,11 +234,45 @@ class ServerSession:
         data = encode_message(welcome)
         self._steps = StepContract(hello, self._limits, float16=FLOAT16 in welcome.features)
         self._step_forms = StepForms(self._steps, self._limits)
-        self._requests = Requests(welcome.last_requests)
         self._last_requests = welcome.last_requests
-        self._asking = [0] * len(welcome.last_requests)
+        if earlier is None:
+            self._requests = Requests(welcome.last_requests)
+            self._asking = [0] * len(welcome.last_requests)
+            self._answers = [None] * len(welcome.last_requests)
+        else:
+            self._requests = earlier._requests.over_another_connection()
+            self._asking, self._answers = earlier._asking, earlier._answers
         self.state = after_welcome(restores=welcome.restores)
         return data
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another connection could carry this session on."""
+        is_able = self.hello is not None and RECONNECT in self.hello.features
+        return is_able and self.state is State.READY and not self._broken
+
+    @property
+    def last_requests(self) -> tuple[int, ...]:
+        """Number of the last request received in each group; 0 for none."""
+        return self._requests.last
+
+    def last_answer(self, group: int) -> bytes:
+        """Return the answer to the last request of a group, as it was sent.
+
+        Raises:
+            UnexpectedMessageError: It has none.
+        """
+        sent = self._answers[group]
+        if sent is None or self._requests.outstanding(group) is not None:
+            raise UnexpectedMessageError("there is no answer to send again", where=f"group {group}")
+        return sent.data
+
+    def ask_again(self, group: int) -> None:
+        """Take the last request of a group as new: its answer never arrived and is of no use.
+
+        The assignments that went with that answer go with the next.
+        """
+        self._requests.open_again(group)
 
     def restore(self, states: Sequence[Block] = ()) -> bytes:
         """Hand back the states of an earlier snapshot; the client answers before anything else.
@@ -279,9 +340,11 @@ class ServerSession:
             UnexpectedMessageError: That request is not open.
             ContractError: The actions are not one row per asking row, in the space's types.
         """
-        if not assignments:
+        lost = self._lost_assignments(group)
+        if not assignments and not lost:
             familiar = self._write_familiar(group, request, policy_version, actions)
             if familiar is not None:
+                self._answers[group] = _Sent(familiar, request, ())
                 return familiar
         after = next_state(Side.SERVER, self.state, Action.TYPE)
         if self._actions is None or self._requests.outstanding(group) != request:
@@ -297,13 +360,21 @@ class ServerSession:
             request=request,
             policy_version=policy_version,
             actions=tuple(actions),
-            assignments=tuple(assignments),
+            assignments=(*lost, *assignments),
         )
         data = encode_message(answer)
         self._action_forms.learn_written(data, answer, count)
         self._requests.close(group, request)
+        self._answers[group] = _Sent(data, request, answer.assignments)
         self.state = after
         return data
+
+    def _lost_assignments(self, group: int) -> tuple[dict[str, Any], ...]:
+        """Those of an answer that never arrived, to a request that is open again."""
+        sent = self._answers[group] if 0 <= group < len(self._answers) else None
+        if sent is None or sent.request != self._requests.outstanding(group):
+            return ()
+        return sent.assignments
 
     def snapshot(self, number: int) -> bytes:
         """Ask the client for the states of its environments as they are now.
@@ -414,7 +485,7 @@ class ServerSession:
     def _event(self, message: Message, parsed: Parsed) -> Event:
         match message:
             case Step():
-                return self._receive_step(message, parsed)
+                return self._receive_again(message) or self._receive_step(message, parsed)
             case Log():
                 return LogReceived(log=message)
             case Goodbye():
@@ -434,6 +505,21 @@ class ServerSession:
         self._step_forms.learn(parsed, step, asking)
         self._asking[step.group] = asking
         return StepReceived(step=step, asking=asking, first=first, num_bytes=len(parsed.buffer))
+
+    def _receive_again(self, step: Step) -> StepReceivedAgain | None:
+        """Take a request that came before over a connection that is lost, if this is one."""
+        if self._steps is None or not self._requests.comes_again(step.group, step.request):
+            return None
+        first = self._requests.is_first(step.group, step.request)
+        asking, before = self._steps.check(step, first=first), self._asking[step.group]
+        if asking != before:
+            raise ContractError(
+                "a request that is sent again is another than it was",
+                where=f"step {step.request} of group {step.group}",
+                got=f"{asking} rows that ask",
+                expected=str(before),
+            )
+        return StepReceivedAgain(step=step)
 
     def _receive_snapshotted(self, snapshotted: Snapshotted) -> SnapshottedReceived:
         if self._snapshots is None:

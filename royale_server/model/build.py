@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from algorithms.base import Learner, LearnerState, Policy
 from algorithms.config import RESTORE_ALL
 from algorithms.spaces import Spaces
 from algorithms.storage import RolloutStorage
+from checkpoints import load
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.spaces import leaves, mask_size
 from royale_server.config import ServerConfig
@@ -28,6 +30,7 @@ from royale_server.model import random_state
 from royale_server.model.engine import Array, Engine
 from royale_server.model.opponents import Opponents
 from royale_server.model.threads import limit_threads
+from royale_server.saved_run import learner_state
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +111,10 @@ def build(
     )
     opponents = Opponents(partial(components.policy, config.policy, spaces, device=device))
     engine = Engine(learner.policy, learner, storage, opponents)
+    engine.evaluate_with(
+        [learner_state(load(Path(name))).model for name in config.evaluate.checkpoints],
+        greedy=config.evaluate.greedy,
+    )
     if resumed is not None:
         opponents.load(resumed.opponents)
         engine.load_frames(resumed.frames)

@@ -148,6 +148,8 @@ class Engine:
         self.learner = learner
         self.storage = storage
         self._opponents = opponents
+        self._evaluated = None if opponents is None else opponents.another()
+        self._is_greedy = False
         self._keys = np.zeros(0, np.uint64)
         self._has_values = VALUE in storage.step_state
         self._unvalued: list[tuple[IntArray, Arrays]] = []
@@ -163,6 +165,27 @@ class Engine:
         """The snapshots of the policy."""
         assert self._opponents is not None, "this engine was made without opponents"
         return self._opponents
+
+    @property
+    def evaluated(self) -> Opponents:
+        """The policies that play evaluation rounds, apart from those of self-play."""
+        assert self._evaluated is not None, "this engine was made without opponents"
+        return self._evaluated
+
+    def evaluate_with(self, tensors: Sequence[Mapping[str, Tensor]], *, greedy: bool) -> None:
+        """Say how evaluation rounds are played.
+
+        Args:
+            tensors: Weights of the opponents 1, 2, …
+            greedy: Whether their policies take the most likely action.
+
+        Raises:
+            RestoreError: If one of them does not fit the policy's settings, naming every tensor.
+        """
+        self._is_greedy = greedy
+        for number, weights in enumerate(tensors, 1):
+            self.evaluated.put(number, weights)
+            self.evaluated.seat(number)
 
     @property
     def snapshots(self) -> tuple[int, ...]:
@@ -220,6 +243,17 @@ class Engine:
     def take_snapshot(self, version: int) -> None:
         """Copy the policy as it is now into the pool, as the snapshot of this version."""
         self.opponents.take(version, self.policy)
+
+    def pin(self, code: int) -> None:
+        """Let a copy of the policy as it is now play evaluation battles under a code."""
+        self.evaluated.take(code, self.policy)
+        self.evaluated.seat(code)
+
+    def unpin(self, codes: Sequence[int]) -> None:
+        """Let these copies go."""
+        for code in codes:
+            self.evaluated.unseat(code)
+        self.evaluated.forget(codes)
 
     def learn(
         self,
@@ -390,9 +424,15 @@ class Engine:
             shown = tuple(leaf[rows] for leaf in observations)
             legal = None if masks is None else masks[rows]
             if seat == LEARNER_SEAT:
-                inference = self.policy.act(shown, legal, noise.rows(rows))
+                inference = self.policy.act(
+                    shown, legal, noise.rows(rows), deterministic=batch.evaluation
+                )
                 aside = _Aside(has_cell[rows], shown)
                 self._unwritten = _Unwritten(batch, cells, inference, legal, aside)
+            elif batch.evaluation:
+                inference = self.evaluated.policy(seat).act(
+                    shown, legal, noise.rows(rows), deterministic=self._is_greedy
+                )
             else:
                 inference = self.opponents.policy(seat).act(shown, legal, noise.rows(rows))
             answers.append((rows, inference.actions))

@@ -33,6 +33,19 @@ class Opponents:
         self._seated: dict[int, Policy] = {}
         self._idle: list[Policy] = []
 
+    def another(self) -> Opponents:
+        """Return an empty table of policies of the same kind."""
+        return Opponents(self._make)
+
+    def put(self, number: int, tensors: Mapping[str, Tensor]) -> None:
+        """Put saved weights into the pool; they must not change.
+
+        Args:
+            number: Number of the snapshot.
+            tensors: Weights and normaliser statistics by name.
+        """
+        self._pool[number] = dict(tensors)
+
     @property
     def versions(self) -> tuple[int, ...]:
         """Snapshots there are, oldest first."""

@@ -26,6 +26,33 @@ GROUPS = (
 )
 """Groups of the server; an algorithm's own is named after it and stands before ``policy``."""
 
+_NO_ROUND = "no round of evaluation was complete since the row before"
+_ROUND = "battles of the round of evaluation that was complete last, every deal from both sides"
+
+EVALUATION = tuple(
+    MetricSpec(
+        key=f"env/eval_{name}",
+        unit=unit,
+        meaning=meaning,
+        statistic=statistic,
+        population=_ROUND,
+        absent_when=_NO_ROUND,
+        deterministic=False,
+        may_be_constant="rounds of few battles often come out alike",
+    )
+    for name, unit, meaning, statistic in (
+        ("round", "1", "Number of the round, from 1 in each attempt.", "last"),
+        ("policy_version", "1", "Policy version whose pinned weights played it.", "last"),
+        ("battles", "battle", "Battles of the round.", "sum"),
+        ("win_rate", "1", "Battles won by the policy, draws counted as not won.", "ratio"),
+        ("win_rate_low", "1", "Lower end of Wilson's 95 % interval of the win rate.", "ratio"),
+        ("win_rate_high", "1", "Upper end of Wilson's 95 % interval of the win rate.", "ratio"),
+        ("score", "1", "Score of the policy: 1 a win, 1/2 a draw, 0 a loss.", "mean"),
+        ("score_low", "1", "Lower end of the 95 % interval of the score, by pairs.", "mean"),
+        ("score_high", "1", "Upper end of the 95 % interval of the score, by pairs.", "mean"),
+    )
+)
+
 SERVER_METRICS: tuple[MetricSpec, ...] = tuple(
     sorted(
         (
@@ -35,6 +62,7 @@ SERVER_METRICS: tuple[MetricSpec, ...] = tuple(
             *TIME,
             *ENV,
             *DECLARED,
+            *EVALUATION,
             *SELFPLAY,
             *HEALTH,
             *SERVER,

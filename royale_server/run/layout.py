@@ -12,6 +12,7 @@
         control                   a letter written by a person: c, q or p; taken away when read
         metrics.jsonl             one row an iteration
         episodes.jsonl            one line a finished episode
+        heatmaps.jsonl            where things happened, one line every few iterations
         events.jsonl              what happened, and when
         <step>/                   checkpoints (their content is the business of ``checkpoints``)
         logs/attempt_N/           text logs; logs/latest links to the newest
@@ -100,6 +101,11 @@ class RunLayout:
     def episodes(self) -> Path:
         """One line a finished episode."""
         return self.directory / "episodes.jsonl"
+
+    @property
+    def heat_maps(self) -> Path:
+        """Where things happened; one line every few iterations."""
+        return self.directory / "heatmaps.jsonl"
 
     @property
     def events(self) -> Path:

@@ -25,7 +25,7 @@ from royale_server.run.records import AppendFile, last_record, plain_record, ren
 
 logger = logging.getLogger(__name__)
 
-StreamName = Literal["metrics", "episodes", "events"]
+StreamName = Literal["metrics", "episodes", "events", "heat_maps"]
 Row: TypeAlias = Mapping[str, object]
 Acknowledge: TypeAlias = Callable[[dict[str, Any]], None]
 
@@ -82,6 +82,7 @@ class RunOutput:
             "metrics": AppendFile(layout.metrics),
             "episodes": AppendFile(layout.episodes),
             "events": AppendFile(layout.events),
+            "heat_maps": AppendFile(layout.heat_maps),
         }
         self._refused: set[StreamName] = set()
         self._unwritten_identity: IdentityRecord | None = None

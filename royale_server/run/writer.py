@@ -197,6 +197,10 @@ class Writer:
         stamp = self._stamp()
         self._put_lines("episodes", [{**stamp, **row} for row in rows])
 
+    def heat_maps(self, row: Row) -> None:
+        """Hand over where things happened in some iterations."""
+        self._put_lines("heat_maps", [{**self._stamp(), **row}])
+
     def event(self, row: Row) -> None:
         """Hand over something that happened; ``metrics_seq`` says after which metrics row."""
         self._put_lines("events", [{**self._stamp(), "metrics_seq": self._seq, **row}])

@@ -12,7 +12,6 @@ from royale_server.scheduler.dispatcher import Dispatcher
 from royale_server.scheduler.ledger import FrameLedger
 from royale_server.scheduler.quorum import Quorum
 from royale_server.scheduler.roster import (
-    LEARNER_SEAT,
     Group,
     Member,
     Request,
@@ -46,7 +45,8 @@ class Continuation:
         episodes, steps = np.zeros(num_slots, np.int64), np.zeros(num_slots, np.int64)
         for group in (group for member in self._roster.members for group in member.groups):
             tainted[group.slots] = group.tainted
-            seats[group.slots] = LEARNER_SEAT if group.seats is None else group.seats
+            if group.trains and group.seats is not None:
+                seats[group.slots] = group.seats
             episodes[group.slots] = group.episodes
             steps[group.slots] = group.steps
         parked = [member for member in self._roster.trainers if member.is_parked]

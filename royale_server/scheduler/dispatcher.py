@@ -79,6 +79,8 @@ class Dispatcher:
 
     def _awaited_since(self, member: Member) -> float | None:
         """Since when at the latest a group on time owes a request while none has one waiting."""
+        if not member.is_connected:
+            return None
         latest: float | None = None
         for group in member.groups:
             if group.waiting is not None:
@@ -104,7 +106,7 @@ class Dispatcher:
         for group in groups:
             if len(group.member.groups) > 1:
                 self.refresh(group.member)
-            elif group in on_time:
+            elif group in on_time and group.member.is_connected:
                 self._awaited[group.member] = now
 
     def waits_for(self, group: Group) -> bool:
@@ -116,8 +118,10 @@ class Dispatcher:
         return group.owes_since is not None and now > self.late_at(group)
 
     def late_at(self, group: Group) -> float:
-        """When the group's running turn becomes late."""
+        """When the group's running turn becomes late; one that is cut off is late at once."""
         assert group.owes_since is not None
+        if not group.member.is_connected:
+            return -math.inf
         return group.owes_since + self._quorum.patience_s(group)
 
     def choose(

@@ -103,8 +103,16 @@ class Frames:
         """A group is gone: its waiting observations are kept, what it owes is lost."""
         self.bootstrap(group)
         self.give_up(group, Discard.LOST)
-        self._ledger.lose_others(group.span)
+        self.lose_others(group)
         self._ledger.forget_tails(group.slots)
+
+    def lose_others(self, group: Group) -> None:
+        """Actions of others than the learner never arrived, or their outcome never will."""
+        self._ledger.lose_others(group.span)
+
+    def are_given_up(self, group: Group) -> bool:
+        """Whether the group's last answer had cells, and none is waited for any more."""
+        return not group.reserved and self._ledger.has_given_up(group.span)
 
     # --- what follows a frame ----------------------------------------------------------------
 

@@ -291,6 +291,11 @@ class FrameLedger:
         self.others_lost_total += int(np.count_nonzero(others))
         answered[others] = SETTLED
 
+    def has_given_up(self, span: Span) -> bool:
+        """Whether a cell of the last actions of these slots was given up."""
+        self.settle(span)
+        return bool((self._slots.answered[span.slots] == CELL_GIVEN_UP).any())
+
     def open_cells(self, span: Span) -> IntArray:
         """Reserved cells of a group, in slot order."""
         return self.open_rows(span)[1]

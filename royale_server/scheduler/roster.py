@@ -186,6 +186,8 @@ class Member:
     ended: bool = False
     is_present: bool = True
     """Whether a client stands behind it. One that came with a checkpoint is awaited by name."""
+    is_connected: bool = True
+    """Whether its client can be reached. One that was cut off may yet come back."""
 
     @property
     def size(self) -> int:

@@ -243,6 +243,19 @@ class Scheduler:
         self._timeouts.await_first_step(now)
         self.dispatcher.refresh(member)
 
+    def cut_off(self, member: Member) -> None:
+        """A session's client cannot be reached: nobody waits for it, and nothing is taken from it.
+
+        A run that waits for every client waits for this one too.
+        """
+        member.is_connected = False
+        self.dispatcher.refresh(member)
+
+    def reconnected(self, member: Member, now: float) -> None:
+        """A session that was cut off goes on."""
+        member.is_connected = True
+        self._turns.go_on(member, now)
+
     def leave(self, member: Member, now: float) -> None:
         """A session is gone: its reserved cells are lost, its waiting observations kept."""
         if member.ended:
@@ -256,8 +269,27 @@ class Scheduler:
 
     def request(self, group: Group, request: Request, now: float) -> None:
         """Take a group's request: its outcome at once, its observations when dispatched."""
-        request.received_at = now
         self._turns.end(group, now)
+        self._take(group, request, now)
+
+    def is_of_use(self, group: Group) -> bool:
+        """Whether the group's last answer still leads to a frame, or was never to lead to one."""
+        return not (group.trains and self._frames.are_given_up(group))
+
+    def request_again(self, group: Group, request: Request, now: float) -> None:
+        """Take a group's last request as a new one: its answer never arrived, and is of no use.
+
+        Args:
+            group: The group; all cells of that answer are given up.
+            request: The request, without the outcome that was taken when it came first.
+            now: Seconds.
+        """
+        self._turns.void(group)
+        self._frames.lose_others(group)
+        self._take(group, request, now)
+
+    def _take(self, group: Group, request: Request, now: float) -> None:
+        request.received_at = now
         any_ended = count_true(request.ended) > 0
         request.num_asking = request.num_learner = count_true(request.asks)
         if group.trains:
@@ -265,6 +297,7 @@ class Scheduler:
         else:
             request.learner_rows = group.nobody
             request.num_learner = 0
+            group.seats = request.seats
         if any_ended:
             self._frames.count_episodes(group, request)
         group.waiting = request

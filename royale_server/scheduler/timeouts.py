@@ -97,8 +97,11 @@ class Timeouts:
         return member.joined_at + self._first_step_s - now
 
     def feedback_left_s(self, member: Member, now: float) -> float:
-        """Seconds until the session owes a request for too long; its clock may stand still."""
+        """Seconds until the session owes a request for too long; its clock may stand still.
+
+        So it does while the client is cut off: how long that may last is not decided here.
+        """
         owed = [g.owes_since_running for g in member.groups if g.owes_since is not None]
-        if not owed or self._frozen_since is not None:
+        if not owed or self._frozen_since is not None or not member.is_connected:
             return math.inf
         return min(owed) + self._feedback_s - self.running(now)

@@ -12,7 +12,7 @@ from royale_server.scheduler.commands import Notice
 from royale_server.scheduler.dispatcher import Dispatcher
 from royale_server.scheduler.outbox import Outbox
 from royale_server.scheduler.quorum import Quorum
-from royale_server.scheduler.roster import Group
+from royale_server.scheduler.roster import Group, Member
 from royale_server.scheduler.timeouts import Timeouts
 
 
@@ -72,6 +72,20 @@ class TurnTaking:
             change = self._quorum.turn_ended(group, duration_s)
             if change is not None:
                 self._say_quorum(group, returned=change, duration_s=duration_s)
+
+    def void(self, group: Group) -> None:
+        """The group's last answer never arrived: its turn does not count."""
+        group.owes_since = None
+        self._closing.owing.pop(group, None)
+
+    def go_on(self, member: Member, now: float) -> None:
+        """A session that was cut off is back: what it owes is awaited from now on."""
+        running = self._timeouts.running(now)
+        for group in member.groups:
+            if group.owes_since is not None:
+                group.owes_since_running = running
+                self._timeouts.await_feedback(now)
+        self._dispatcher.refresh(member)
 
     def _say_quorum(self, group: Group, *, returned: bool, duration_s: float) -> None:
         verb = "is on time again: waited for" if returned else "is late: no longer waited for"

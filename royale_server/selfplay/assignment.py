@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,15 @@ class Assignment:
 
 
 MIRROR = Assignment()
+
+
+class Dealer(Protocol):
+    """Says who plays what."""
+
+    def assign(
+        self, table: Table, environment: int, episode: int, snapshots: Sequence[int]
+    ) -> Assignment:
+        """See `AssignmentSource.assign`."""
 
 
 class AssignmentSource:

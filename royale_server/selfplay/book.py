@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from royale_client.wire.errors import ContractError
 from royale_client.wire.seating import Player, SeatAssignment
-from royale_server.selfplay.assignment import Assignment, AssignmentSource, Table
+from royale_server.selfplay.assignment import Assignment, Dealer, Table
 from royale_server.selfplay.pool import Pool, PoolState
 
 BoolArray = npt.NDArray[np.bool_]
@@ -93,7 +93,7 @@ class SeatBook:
         pool: Says which snapshots may play.
     """
 
-    def __init__(self, source: AssignmentSource, pool: Pool) -> None:
+    def __init__(self, source: Dealer, pool: Pool) -> None:
         self._source = source
         self._pool = pool
         self._bots: list[str] = []

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from royale_server.evaluation.metrics import verdict_line
 from royale_server.evaluation.round import EvaluationRound, Verdict
 from royale_server.tools.answers import ToolCode, ToolError
 from royale_server.tools.run_argument import find_run
@@ -100,7 +101,7 @@ def run(arguments: argparse.Namespace) -> ToolCode:
             replay.write(arguments.replays / _file_name(arguments.player, name))
         rows.append((name, evaluation.verdict()))
         if not arguments.json:
-            sys.stdout.write(_line(arguments.player, name, rows[-1][1]))
+            sys.stdout.write(f"{verdict_line(arguments.player, name, rows[-1][1])}\n")
             sys.stdout.flush()
     if arguments.json:
         sys.stdout.write(json.dumps([_as_data(arguments, *row) for row in rows], indent=2) + "\n")
@@ -160,15 +161,6 @@ class _Progress:
         if time.monotonic() - self._said_at >= _SAY_EVERY_S:
             self._said_at = time.monotonic()
             sys.stderr.write(f"against {self._name}: {known:,} of {self._total:,} battles\n")
-
-
-def _line(player: str, other: str, verdict: Verdict) -> str:
-    v = verdict
-    return (
-        f"{player} against {other}: won {v.win_rate:.1%} ({v.low:.1%} to {v.high:.1%}) of "
-        f"{v.battles:,} battles, drawn {v.draws / v.battles:.1%}, lost {v.losses / v.battles:.1%}; "
-        f"score {v.score:.3f} ({v.score_low:.3f} to {v.score_high:.3f})\n"
-    )
 
 
 def _as_data(arguments: argparse.Namespace, name: str, verdict: Verdict) -> dict[str, object]:

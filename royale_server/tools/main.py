@@ -13,6 +13,7 @@ from royale_server.tools import (
     bench_command,
     checkpoints_command,
     eval_command,
+    heatmap_command,
     replay_command,
     verify_command,
 )
@@ -73,6 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     bench_command.add_parser(subparsers)
     eval_command.add_parser(subparsers)
     replay_command.add_parser(subparsers)
+    heatmap_command.add_parser(subparsers)
     return parser
 
 

@@ -33,6 +33,7 @@ from royale_server.endpoint.session import (
     ServerSession,
     SnapshottedReceived,
     StepReceived,
+    StepReceivedAgain,
 )
 
 Rule = Callable[["FakeServer", Step], list[bytes]]
@@ -48,6 +49,7 @@ class FakeServer:
         states: What to restore; None promises no restore, and an empty list means afresh.
         asking: Rows of each group that ask in its restored request; None takes all.
         features: Those of the client's that it makes use of, if the client has them.
+        earlier: The server of the lost connection, whose session goes on here.
     """
 
     def __init__(
@@ -59,8 +61,11 @@ class FakeServer:
         asking: tuple[int, ...] | None = None,
         *,
         features: tuple[str, ...] = (),
+        earlier: FakeServer | None = None,
     ) -> None:
         self.session = ServerSession()
+        self.steps_again: list[Step] = []
+        self._earlier = earlier
         self.steps: list[Step] = []
         self.snapshots: list[Snapshotted] = []
         self.restored: Restored | None = None
@@ -88,6 +93,9 @@ class FakeServer:
                     self.steps.append(step)
                     self._asking[step.group] = asking
                     replies += self._rule(self, step)
+                case StepReceivedAgain(step=step):
+                    self.steps_again.append(step)
+                    replies.append(self._answer_again(step))
                 case SnapshottedReceived(snapshotted=snapshotted):
                     self.snapshots.append(snapshotted)
                     replies += self.answer_all()
@@ -98,7 +106,14 @@ class FakeServer:
                     self.goodbye = goodbye
         return replies
 
+    def _answer_again(self, step: Step) -> bytes:
+        if self.session.outstanding(step.group) is None:
+            return self.session.last_answer(step.group)
+        self._asking[step.group] = step.num_rows
+        return self.answer(step)
+
     def welcome(self, hello: Hello) -> bytes:
+        earlier = None if self._earlier is None else self._earlier.session
         return self.session.welcome(
             Welcome(
                 protocol=1,
@@ -108,10 +123,16 @@ class FakeServer:
                 policy_version=self.version,
                 first_slot=0,
                 seeds=np.arange(100, 100 + hello.num_slots, dtype=np.uint64),
-                last_requests=self._last_requests or (0,) * len(hello.groups),
+                last_requests=(
+                    self._last_requests or (0,) * len(hello.groups)
+                    if earlier is None
+                    else earlier.last_requests
+                ),
+                continues=earlier is not None,
                 restores=self._states is not None,
                 features=tuple(name for name in self._features if name in hello.features),
-            )
+            ),
+            earlier,
         )
 
     def restore(self) -> list[bytes]:

@@ -228,6 +228,77 @@ def test_an_episode_is_told_once_even_if_its_turn_is_sent_twice():
     assert again.episodes == ()
 
 
+def lose(transport, server, request):
+    """A rule that answers every request but this one, whose connection is lost."""
+
+    def rule(server, step):
+        transport.is_lost = step.request == request
+        return [] if transport.is_lost else [server.answer(step)]
+
+    server._rule = rule
+
+
+def test_a_session_that_goes_on_sends_a_request_without_an_answer_again_as_it_was():
+    """Episodes of two steps: the third message ends one, and the connection breaks after it."""
+    first = FakeServer()
+    second = FakeServer(stop_after(1), earlier=first)
+    transport = ServerTransport(first)
+    loop = make_loop([(2,)])
+    lose(transport, first, request=3)
+    with pytest.raises(ConnectionLostError):
+        loop.converse(transport)
+    loop.converse(ServerTransport(second))
+
+    assert second.hello.resume_token == "token"
+    (again,) = second.steps_again
+    assert again.request == 3
+    assert again.episodes == first.steps[2].episodes != ()
+    assert second.steps[0].request == 4
+
+
+def test_a_request_that_was_lost_on_its_way_is_sent_with_its_number_over_the_next_connection():
+    first = FakeServer()
+    second = FakeServer(stop_after(1), earlier=first)
+    transport = ServerTransport(first)
+    send, loop = transport.send, make_loop([(9,)])
+
+    def send_two(data):
+        transport.is_lost = len(first.steps) == 2
+        send(data)
+
+    transport.send = send_two
+    with pytest.raises(ConnectionLostError):
+        loop.converse(transport)
+    loop.converse(ServerTransport(second))
+
+    assert second.steps_again == []
+    assert [step.request for step in (*first.steps, *second.steps)] == [1, 2, 3]
+    assert second.steps[0].rewards.tolist() == [21.0], "the outcome of the second answer"
+
+
+def test_an_answer_found_after_the_loss_is_asked_for_again_and_carried_out_once():
+    """What came before the end is read for a farewell; an answer there finds nobody to act."""
+    first = FakeServer()
+    second = FakeServer(stop_after(1), earlier=first)
+    transport = ServerTransport(first)
+    receive, loop = transport.receive, make_loop([(9,)])
+
+    def receive_late(timeout_s):
+        if len(first.steps) == 2 and not transport.is_lost:
+            transport.is_lost = True
+            raise ConnectionLostError("cut by the test, with an answer unread")
+        return receive(timeout_s)
+
+    transport.receive = receive_late
+    with pytest.raises(ConnectionLostError):
+        loop.converse(transport)
+    loop.converse(ServerTransport(second))
+
+    assert [step.request for step in second.steps_again] == [2]
+    assert second.steps[0].request == 3
+    assert second.steps[0].rewards.tolist() == [21.0]
+
+
 @pytest.mark.parametrize(
     ("code", "reason", "is_stop"),
     [

@@ -12,19 +12,18 @@ from royale_client.reconnect import AFTER_LOSS, FIRST_CONTACT, Backoff, Patience
 def test_limits_double_up_to_the_cap():
     limits = [AFTER_LOSS.limit_s(attempt) for attempt in range(1, 9)]
 
-    assert limits == [1, 2, 4, 8, 16, 30, 30, 30]
-    assert sum(limits) == 121
+    assert limits == [1, 2, 4, 5, 5, 5, 5, 5]
 
 
 def test_delay_is_drawn_from_zero_to_the_limit():
     # uniform() gives a share of the limit: 0, a quarter, almost all.
-    assert AFTER_LOSS.delay_s(4, lambda: 0.0) == 0.0
-    assert AFTER_LOSS.delay_s(4, lambda: 0.25) == 2.0
-    assert AFTER_LOSS.delay_s(9, lambda: 0.5) == 15.0
+    assert AFTER_LOSS.delay_s(3, lambda: 0.0) == 0.0
+    assert AFTER_LOSS.delay_s(3, lambda: 0.25) == 1.0
+    assert AFTER_LOSS.delay_s(9, lambda: 0.5) == 2.5
 
 
 def test_attempts_of_days_do_not_overflow():
-    assert AFTER_LOSS.limit_s(100_000) == 30.0
+    assert AFTER_LOSS.limit_s(100_000) == 5.0
 
 
 def test_attempts_are_counted_from_one():
@@ -130,3 +129,10 @@ def test_waiting_for_the_next_run_has_no_end_and_begins_at_once():
 
 def test_backoff_takes_other_numbers():
     assert [Backoff(base_s=3, factor=10, cap_s=50).limit_s(n) for n in (1, 2, 3)] == [3, 30, 50]
+
+
+def test_pauses_after_a_loss_are_those_asked_for():
+    patience = Patience(backoff=Backoff(base_s=0.5, cap_s=1.0))
+    retries = Retries(patience, lambda: 1.0, now_s=0.0)
+    retries.connected(0.0)
+    assert [retries.next_pause_s(10.0) for _ in range(3)] == [0.5, 1.0, 1.0]

@@ -129,7 +129,7 @@ def conversations() -> list[list[tuple[Side, str, str]]]:
 
 
 def test_the_example_conversations_follow_the_grammar() -> None:
-    whole, other_end = conversations()
+    whole, other_end, cut = conversations()
     # The second is what follows the restore of the first.
     restored = [message for _, message, _ in whole].index("restored")
     for conversation in (whole, whole[:restored] + other_end):
@@ -138,6 +138,12 @@ def test_the_example_conversations_follow_the_grammar() -> None:
             state = next_state(side, state, message)
             if message == "welcome":
                 state = after_welcome(restores="restores true" in facts)
+        assert state is State.READY
+    again = [message for _, message, _ in cut].index("hello")
+    for begin, conversation in ((State.READY, cut[:again]), (State.OPENED, cut[again:])):
+        state = begin
+        for side, message, _ in conversation:
+            state = next_state(side, state, message)
         assert state is State.READY
 
 

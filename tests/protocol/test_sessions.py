@@ -348,6 +348,33 @@ def test_a_wild_info_never_stops_a_run_and_warns_once_per_name(
     ]
 
 
+def test_records_that_are_too_much_for_one_header_lose_their_last_metrics_evenly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = [f"m{i:02}" for i in range(30)]
+    metrics = tuple(EpisodeMetric(name, "1", "all", "count") for name in names)
+    joined = ready(make_hello(episode_metrics=metrics))
+    joined.turn()
+    values = dict.fromkeys(names, [0.5] * 1024)  # 9 bytes each: 276 kB a record, a header has 256
+    records = [
+        {"row": row, "return": float(row), "length": 9, "time_s": 0.1, "metrics": values}
+        for row in range(3)
+    ]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            event = joined.step(
+                terminated=np.ones(3, np.bool_),
+                final_observations=rows_of(VECTOR, 3),
+                episodes=records,
+            )
+            joined.answer()
+            # 245,760 bytes for three: 81,920 each, and a metric takes 4 + 3 + 9,216.
+            assert [list(r["metrics"]) for r in event.step.episodes] == [names[:8]] * 3
+            assert [r["return"] for r in event.step.episodes] == [0.0, 1.0, 2.0]
+    (told,) = (entry.getMessage() for entry in caplog.records)
+    assert told.startswith("3 episodes ended in one step: 66 of their metrics are left out")
+
+
 # Endings
 
 

@@ -54,7 +54,7 @@ class Duel:
     has_masks = False
     observation_space = OBSERVATION
     action_space = ACTION
-    episode_metrics: tuple[EpisodeMetric, ...] = ()
+    episode_metrics: tuple[EpisodeMetric, ...] = (EpisodeMetric("spots", "1", "all", "categories"),)
     snapshot_obstacle: str | None = None
 
     def __init__(self, num_battles: int, bots: Sequence[str] = ("left", "right")) -> None:
@@ -105,7 +105,7 @@ class Duel:
         finals = self._shown(ended) if over.any() else None
         records = tuple(
             {"row": row, "return": float(rewards[row]), "length": int(self.t[row // 2])}
-            | {"time_s": 0.0, "metrics": {}}
+            | {"time_s": 0.0, "metrics": {"spots": [int(self.x[row // 2])]}}
             for row in np.flatnonzero(ended).tolist()
         )
         for battle in np.flatnonzero(over).tolist():
@@ -333,6 +333,7 @@ def play(
     until: Callable[[], bool],
     *,
     name: str = "a",
+    role: str = "train",
     loop: EnvLoop | None = None,
 ) -> EnvLoop:
     """Let a client play until then, and vanish."""
@@ -341,7 +342,7 @@ def play(
         if until():
             raise EndOfTestError
 
-    hello = make_hello(drivers, client_name=name, env_id="Duel-v0")
+    hello = make_hello(drivers, client_name=name, env_id="Duel-v0", role=role)
     loop = loop or EnvLoop(drivers, hello, clock=lambda: world.now)
     try:
         loop.converse(Wire(world, look))

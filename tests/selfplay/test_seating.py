@@ -25,6 +25,7 @@ class Keeper:
         self.snapshots = snapshots
         self.told: list[str] = []
         self.events: list[str] = []
+        self.learner = SimpleNamespace(evaluates=False, policy_version=0)
         self.opponents = SimpleNamespace(
             seat=lambda version: self.told.append(f"seat {version}"),
             unseat=lambda version: self.told.append(f"unseat {version}"),
@@ -34,6 +35,12 @@ class Keeper:
     def event(self, kind: str, message: str, **facts: object) -> None:
         self.events.append(f"{kind}: {message}")
 
+    def pin(self, code: int) -> None:
+        """Rounds of evaluation have weights of their own, which are no snapshots."""
+
+    def unpin(self, codes: list[int]) -> None:
+        """See `pin`."""
+
     def take_snapshot(self, version: int) -> None:
         self.told.append(f"take {version}")
 
@@ -41,7 +48,13 @@ class Keeper:
 def seating(keeper: Keeper, **settings: Any) -> Seating:
     selfplay = SelfPlayConfig(**{"mix": "pool=1", "pool_size": 3, **settings})
     config = ServerConfig(pair=PAIR, policy=None, algo=None, selfplay=selfplay)
-    return Seating(config, keeper, lambda job: job(), keeper.event)  # type: ignore[arg-type]
+    return Seating(
+        config,
+        keeper,  # type: ignore[arg-type]
+        lambda job: job(),
+        keeper.event,
+        evaluated=lambda round_, is_last: None,
+    )
 
 
 def join(tables: Seating, scheduler: Scheduler | None = None, **changes: Any) -> Group:

@@ -25,7 +25,7 @@ class SelfPlayAttempt(Attempt):
     """An attempt whose clients are loops with drivers."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
-        super().__init__(directory, selfplay=CONFIG, save_every=1000, **settings)
+        super().__init__(directory, selfplay=CONFIG, save_every=1000, heatmap_every=3, **settings)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -73,6 +73,17 @@ def test_rows_tell_of_the_learners_episodes_and_of_others_frames_apart(whole) ->
     emitted = {key for row in rows for key in row if key.startswith("selfplay/")}
     assert emitted == {s.key for s in SERVER_METRICS if s.key.startswith("selfplay/")}
     assert of_learner - 28 <= total <= of_learner < len(episodes)
+
+
+def test_heat_maps_count_every_episode_of_the_learner_and_no_other(whole) -> None:
+    attempt, _ = whole
+    maps, rows = attempt.writer.maps, attempt.writer.rows
+    assert [(m["first_iteration"], m["iteration"]) for m in maps[:3]] == [(1, 3), (4, 6), (7, 9)]
+    for told in maps[:3]:
+        of_window = rows[told["first_iteration"] - 1 : told["iteration"]]
+        episodes = sum(row["env/episodes"] for row in of_window)
+        # Every episode names one spot; those that ended during a learn step belong to the next.
+        assert sum(told["counts"]["spots"].values()) == told["episodes"] == episodes
 
 
 def test_the_pool_keeps_the_newest_snapshots(whole) -> None:

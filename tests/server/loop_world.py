@@ -147,6 +147,7 @@ class ListeningRun:
     due: list[Learn] = field(default_factory=list)
     rests: list[Any] = field(default_factory=list)
     sessions: list[Any] = field(default_factory=list)
+    rounds: list[Any] = field(default_factory=list)
     world: Any = None
 
     def client_joined(self, peer, hello) -> None:
@@ -175,6 +176,9 @@ class ListeningRun:
     def event(self, kind, message, **facts) -> None:
         self.events.append((kind, message))
 
+    def evaluated(self, round_, *, is_last) -> None:
+        self.rounds.append((round_, is_last))
+
     def queue_waiting(self, groups: list[Group], since) -> None:
         self.waiting.append([f"{g.member.name}/{g.index}" for g in groups])
 
@@ -188,9 +192,16 @@ class ListeningRun:
 class ScriptedClient:
     """A client whose every message a test chooses."""
 
-    def __init__(self, world: LoopWorld, hello: Hello, address: str = "test:1") -> None:
+    def __init__(
+        self,
+        world: LoopWorld,
+        hello: Hello,
+        address: str = "test:1",
+        earlier: ClientSession | None = None,
+    ) -> None:
         self.world = world
-        self.session = ClientSession(hello)
+        self.session = ClientSession(hello, earlier=earlier)
+        self.sent: list[bytes] = []
         self.address = address
         self.inbox: list[bytes] = []
         self.closed: str | None = None
@@ -211,6 +222,7 @@ class ScriptedClient:
         return self
 
     def send_raw(self, data: bytes) -> None:
+        self.sent.append(data)
         self.world.hub.received(self.peer, data)
         self.world.run()
 
@@ -229,6 +241,25 @@ class ScriptedClient:
         if self.turns[group] == 0 and not rejoined:
             fields.pop("rewards", None)
         self.turns[group] += 1
+        self.send_raw(self.session.step(group, **step_arrays(**fields)))
+        return self.read()
+
+    def step_into_nothing(self, group: int = 0, **fields: Any) -> None:
+        """Send a step that never arrives."""
+        self.read()
+        self.session.step(group, **step_arrays(**fields))
+
+    def come_back(self) -> ScriptedClient:
+        """Connect again, to go on with the session if the server agrees."""
+        other = ScriptedClient(self.world, self.session.hello, earlier=self.session)
+        other.turns = list(self.turns)
+        other.greet().read()
+        return other
+
+    def step_again(self, group: int = 0, **fields: Any) -> list[Any]:
+        """Send the last step once more, which has no answer."""
+        if self.session.outstanding(group) == 1:
+            fields.pop("rewards", None)
         self.send_raw(self.session.step(group, **step_arrays(**fields)))
         return self.read()
 

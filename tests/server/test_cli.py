@@ -310,6 +310,7 @@ def test_the_flags_of_the_server_are_these():
         "--save-every",
         "--keep-last",
         "--keep-every",
+        "--heatmap-every",
         "--until-timesteps",
         "--exit-when-idle",
         "--host",
@@ -329,6 +330,7 @@ def test_the_flags_of_the_server_are_these():
         "--close-wait",
         "--first-step-timeout",
         "--feedback-wait-timeout",
+        "--reconnect-grace",
         "--on-nonfinite",
         "--inline",
         "--inline-num-envs",
@@ -338,6 +340,9 @@ def test_the_flags_of_the_server_are_these():
         "--selfplay.max-resident",
         "--selfplay.snapshot-every",
         "--selfplay.pool-size",
+        "--evaluate.against",
+        "--evaluate.battles",
+        "--evaluate.greedy",
         "--track.enabled",
         "--track.tracker",
         "--track.project",
@@ -500,3 +505,8 @@ def test_a_dry_run_starts_nothing(app, capsys):
     app.run = raising(AssertionError("started"))
     assert cli.main([*DUMMY, "--dry-run"]) == 0
     assert json.loads(capsys.readouterr().out)["pair"]["policy"] == "dummy-policy"
+
+
+def test_a_checkpoint_to_play_against_that_is_none_is_refused_before_anything_starts(refused):
+    (problem,) = refused(*PPO, "--evaluate.against", "heuristic", "runs/nothing")
+    assert problem.startswith("--evaluate.against: runs/nothing does not exist")

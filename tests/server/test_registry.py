@@ -97,11 +97,13 @@ def test_every_built_in_implementation_can_be_imported():
         assert isinstance(entry.load_implementation(), type)
 
 
-def test_built_in_pairs_are_ppo_with_every_network_and_dummy_with_every_policy():
+def test_built_in_pairs_are_ppo_and_eval_with_every_network_and_dummy_with_every_policy():
     built_in = {entry.uid for entry in (*POLICIES, *ALGORITHMS)}
     pairs = [pair for pair in builtin_registry().pairs() if set(pair) <= built_in]
     networks = ("mlp-policy", "arena-policy")
-    expected = {(policy, algorithm) for policy in networks for algorithm in ("ppo", "dummy")}
+    expected = {
+        (policy, algorithm) for policy in networks for algorithm in ("ppo", "dummy", "eval")
+    }
     assert sorted(pairs) == sorted(expected | {("dummy-policy", "dummy")})
 
 
@@ -116,7 +118,7 @@ def test_either_side_may_say_that_a_pair_fits():
 def test_an_unknown_name_is_refused_with_the_near_ones_and_all_known_ones():
     with pytest.raises(ConfigError, match=r"'mlp-polcy' is unknown \(did you mean mlp-policy\?\)"):
         builtin_registry().policies.get("mlp-polcy")
-    with pytest.raises(ConfigError, match="algorithm 'x' is unknown; known: ppo, dummy"):
+    with pytest.raises(ConfigError, match="algorithm 'x' is unknown; known: ppo, dummy, eval"):
         builtin_registry().algorithms.get("x")
 
 

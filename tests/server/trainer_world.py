@@ -12,6 +12,8 @@ from typing import Any
 from unittest.mock import create_autospec
 
 import checkpoints
+from algorithms.base import Learner
+from algorithms.config import LearnerConfig
 from algorithms.policies.config import MLPPolicyConfig
 from algorithms.policies.mlp import MLPPolicy
 from algorithms.ppo.config import PPOConfig
@@ -49,6 +51,7 @@ class InstantWriter:
         self.rows: list[dict[str, Any]] = []
         self.events: list[Mapping[str, Any]] = []
         self.steps: list[int] = []
+        self.maps: list[Mapping[str, Any]] = []
 
     def metrics(self, row: dict[str, Any], step: int) -> None:
         self.rows.append(row)
@@ -58,6 +61,9 @@ class InstantWriter:
 
     def episodes(self, rows: Any) -> None:
         """Not looked at."""
+
+    def heat_maps(self, row: Mapping[str, Any]) -> None:
+        self.maps.append(row)
 
     def event(self, row: Mapping[str, Any]) -> None:
         self.events.append(row)
@@ -70,7 +76,14 @@ class InstantWriter:
 class Attempt:
     """One process of the run in ``directory``; it resumes from the newest checkpoint there."""
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        learner: type[Learner] = PPO,
+        algo: LearnerConfig | None = None,
+        **settings: Any,
+    ) -> None:
         directory.mkdir(exist_ok=True)
         self.now = 100.0
         self.learn_poll_s = 0.0
@@ -80,7 +93,7 @@ class Attempt:
         self.posted: deque[Callable[[], None]] = deque()
         self.worker = InlineWorker()
         self.clients: list[EnvClient] = []
-        algo = PPOConfig(
+        algo = algo or PPOConfig(
             frames_per_iteration=FRAMES,
             total_timesteps=64 * FRAMES,
             num_epochs=3,
@@ -90,7 +103,7 @@ class Attempt:
         config = ServerConfig(pair=PAIR, policy=policy, algo=algo, max_slots=64, **settings)
         self.trainer = Trainer(
             config=config,
-            components=Components(policy=MLPPolicy, learner=PPO),
+            components=Components(policy=MLPPolicy, learner=learner),
             start=_start(directory),
             model=self.worker,
             writer=self.writer,

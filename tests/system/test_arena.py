@@ -70,6 +70,31 @@ def test_a_run_in_the_arena_plays_all_kinds_of_opponents_and_can_be_evaluated(
     assert page.read_text("utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.chaos  # half a minute
+def test_a_server_that_only_evaluates_plays_its_rounds_with_clients_and_ends(
+    processes: Processes, tmp_path
+):
+    trained = processes.server(*FLAGS, "--until-timesteps", FRAMES, pair=PAIR)
+    client = processes.client(trained, "arena", "--battles", 2)
+    assert (trained.wait(), client.wait()) == (0, 0)
+    step = (trained.run / "latest").resolve()
+    flags = ("--algo.policy-checkpoint-path", step, "--evaluate.battles", 8)
+    against = ("--evaluate.against", "noop", step, "--exp-name", "judged")
+    pair = ("arena-policy", "default", "eval", "default")
+    server = processes.server(*flags, *against, pair=pair, runs=tmp_path / "judged")
+    refused = processes.client(server, "arena", "--battles", 2, name="trainer")
+    assert refused.wait() == 2
+    judge = processes.client(server, "arena", "--battles", 4, "--role", "eval", name="judge")
+    assert (server.wait(), judge.wait()) == (0, 0)
+    first, second = records.metrics(server.run)
+    assert (first["env/eval_battles"], second["env/eval_round"]) == (8, 2)
+    # Against itself, every deal from both sides: neither side can have won more than all.
+    assert 0 <= second["env/eval_win_rate_low"] <= second["env/eval_win_rate"] <= 1
+    episodes = records.lines(server.run / "episodes.jsonl")
+    assert {episode["kind"] for episode in episodes} == {"eval"}
+    assert "noop" in {episode["opponent"] for episode in episodes}
+
+
 def test_eval_names_bots_and_runs_where_a_player_is_neither(capsys, tmp_path):
     assert main(["eval", "nobody", "--runs", str(tmp_path)]) == 2
     said = capsys.readouterr().err

@@ -50,9 +50,11 @@ def test_episodes_asked_for_are_all_recorded_when_a_client_leaves(processes: Pro
     assert sum(e["terminated"] for e in episodes) == total
 
 
-def test_slots_of_a_killed_client_are_freed_at_once_for_the_next(processes: Processes):
+def test_without_a_grace_the_slots_of_a_killed_client_are_freed_at_once_for_the_next(
+    processes: Processes,
+):
     # Room for exactly two clients of four slots: the third is let in only by the death of one.
-    server = processes.server(*SMALL, "--max-slots", 8)
+    server = processes.server(*SMALL, "--max-slots", 8, "--reconnect-grace", 0)
     stays = processes.client(server, *CARTPOLE, *ENVS, name="stays")
     freed_s = []
     for life in (1, 2, 3):

@@ -16,7 +16,8 @@ LIMITS = Limits()
 MEAN = EpisodeMetric("n", "m", "all", "mean")
 RATIO = EpisodeMetric("hit_rate", "1", "shots", "ratio")
 COUNT = EpisodeMetric("cards", "1", "plays", "count")
-METRICS = {metric.name: metric for metric in (MEAN, RATIO, COUNT)}
+CATEGORIES = EpisodeMetric("tiles", "tile", "plays", "categories")
+METRICS = {metric.name: metric for metric in (MEAN, RATIO, COUNT, CATEGORIES)}
 ENDED = np.array([True, False, True])
 
 
@@ -84,6 +85,13 @@ def test_a_declared_metric_that_is_no_number_is_dropped_and_its_siblings_arrive(
         (COUNT, [0] * 1025, None),
         (COUNT, [[1], [2]], None),
         (COUNT, [[1], [2, 3]], None),
+        (COUNT, [1.5, 2], [1.5, 2]),
+        (CATEGORIES, np.array([7, 7, 0]), [7, 7, 0]),
+        (CATEGORIES, [65535], [65535]),
+        (CATEGORIES, [65536], None),
+        (CATEGORIES, [-1], None),
+        (CATEGORIES, [0.5], None),
+        (CATEGORIES, [0] * 1025, None),
     ],
 )
 def test_a_metric_is_converted_or_dropped(metric: EpisodeMetric, raw: Any, kept: Any) -> None:
@@ -112,7 +120,9 @@ def test_numpy_scalars_become_plain_numbers() -> None:
 
 
 def test_what_the_sender_cleaned_the_receiver_takes() -> None:
-    raw = record(metrics={"n": np.float32(1), "hit_rate": (1, 2), "cards": [1, 2]})
+    raw = record(
+        metrics={"n": np.float32(1), "hit_rate": (1, 2), "cards": [1, 2], "tiles": (3.0, 3)}
+    )
     clean, _ = clean_record(raw, METRICS.values())
     assert clean is not None
     check_records((clean, {**clean, "row": 2}), ENDED, METRICS, LIMITS)
@@ -141,6 +151,10 @@ def test_what_the_sender_cleaned_the_receiver_takes() -> None:
         ((record(metrics={"hit_rate": [1.0, "x"]}),), "hit_rate"),
         ((record(metrics={"cards": [1.0, -1.0]}),), "cards"),
         ((record(metrics={"cards": [0.0] * 1025}),), "cards"),
+        ((record(metrics={"tiles": [1.0]}),), "tiles"),
+        ((record(metrics={"tiles": [65536]}),), "tiles"),
+        ((record(metrics={"tiles": [True]}),), "tiles"),
+        ((record(metrics={"tiles": [0] * 1025}),), "tiles"),
     ],
 )
 def test_a_record_that_does_not_fit_its_step_is_refused(

@@ -151,7 +151,7 @@ def test_a_message_without_a_field_or_with_another_kind_of_it_names_that_field(n
     header, arrays = MESSAGES[name].to_wire()
     optional = {
         *("resume_token", "expected_s", "exception", "episodes", "assignments"),
-        *("failure", "restores"),
+        *("failure", "restores", "continues"),
     }
     for key in header:
         if key in ("t", *optional):
@@ -260,17 +260,19 @@ def test_unknown_stop_reasons_and_fault_codes_are_refused() -> None:
         decode_message(encode({"t": "fault", "code": "oops", "message": ""}, {}), LIMITS)
 
 
-def test_a_welcome_of_an_older_server_promises_no_restore() -> None:
+def test_a_welcome_of_an_older_server_promises_no_restore_and_continues_nothing() -> None:
     header, arrays = make_welcome(make_hello()).to_wire()
-    del header["restores"]
+    del header["restores"], header["continues"]
     welcome = decode_message(encode(header, arrays), LIMITS)
     assert isinstance(welcome, Welcome)
     assert welcome.restores is False
+    assert welcome.continues is False
 
 
 def test_optional_fields_of_another_kind_are_refused_by_name() -> None:
     for name, key in (
         ("welcome", "restores"),
+        ("welcome", "continues"),
         ("snapshotted with failure", "failure"),
         ("restored with failure", "failure"),
     ):

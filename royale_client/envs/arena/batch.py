@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from royale_client.envs.arena import kernels, snapshots, tallies, tensors
-from royale_client.envs.arena.cards import NUM_CARDS
 from royale_client.envs.arena.columns import VECTOR_SIZE
 from royale_client.envs.arena.deals import start
 from royale_client.envs.arena.reward_config import RewardConfig
 from royale_client.envs.arena.rewards import Rewards
-from royale_client.envs.arena.rules import ACTIONS, RUNNING, SEATS, TILES
+from royale_client.envs.arena.rules import ACTIONS, RUNNING, SEATS
 from royale_client.envs.arena.state import empty, views_of
 from royale_client.snapshots.document import check_like
 
@@ -39,8 +38,6 @@ class ArenaBatch:
         self.battles = empty(num_battles)
         self.rewards = Rewards(rewards, num_battles)
         self.tallies = tallies.empty_tallies(num_battles)
-        self.placed: IntArray = np.zeros((SEATS, NUM_CARDS, TILES), np.int64)
-        """Plays since the start, by seat, card and own tile: what heat-maps are made of."""
         self.planes, self.vector, self.mask = _tensors(num_battles)
         """What both seats see now; ``(N, 2, …)``, written anew by every step."""
 
@@ -75,7 +72,7 @@ class ArenaBatch:
         """
         chosen = np.ascontiguousarray(actions, np.int32)
         was_running = self.battles.outcome == RUNNING
-        tallies.before(self.tallies, self.battles, chosen, self.placed)
+        tallies.before(self.tallies, self.battles, chosen)
         kernels.step(self.battles, chosen)
         self.rewards.step(self.battles)
         tallies.after(self.tallies, self.rewards.terms)
@@ -117,10 +114,7 @@ class ArenaBatch:
 
     def _counted(self) -> dict[str, NDArray[Any]]:
         """Return what has been counted beside the battles, by name."""
-        return {
-            "placed": self.placed,
-            **{f"tallies.{name}": array for name, array in self.tallies._asdict().items()},
-        }
+        return {f"tallies.{name}": array for name, array in self.tallies._asdict().items()}
 
     def _begin(self, which: IntArray, keys: IntArray, ordinals: IntArray) -> None:
         start(self.battles, which, seed=0, battle_ids=keys, ordinals=ordinals)

@@ -24,6 +24,7 @@ from royale_client.envs.arena.reward_config import RewardConfig
 from royale_client.envs.arena.rules import ACTIONS, SEATS
 from royale_client.envs.arena.seats import Seats
 from royale_client.envs.arena.tensors import PLANES_SHAPE
+from royale_client.envs.arena.watching import Watching
 from royale_client.snapshots.document import (
     read_document,
     turn_from_plain,
@@ -34,6 +35,9 @@ from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import RoyaleError
 from royale_client.wire.seating import SeatAssignment
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
+
+SHOWN = 0
+"""The battle that spectators see."""
 
 
 class ArenaDriver:
@@ -77,6 +81,8 @@ class ArenaDriver:
         self._identity = {**identity, "slots": self.num_slots}
         self._episodes = EpisodeTracker(self.num_slots, clock)
         self._seats = Seats(self.num_slots)
+        self.watching: Watching | None = None
+        """Spectators of the first battle, from its next begin on."""
         self._asks: BoolArray | None = None
         self._turn: Turn | None = None
 
@@ -87,6 +93,7 @@ class ArenaDriver:
         self.batch.reset(seeds[::SEATS].copy())
         self._episodes.begin_all()
         self._asks = self._seats.begin(np.arange(self.num_slots))
+        self._show_begin()
         self._turn = Turn.first(*self._asked(), self._clock() - started_s)._replace(asks=self._asks)
         return self._turn
 
@@ -98,7 +105,10 @@ class ArenaDriver:
         """Carry out one decision of both seats of every battle; see `EnvDriver.step`."""
         started_s = self._clock()
         batch, acted = self.batch, self._asks
-        over = batch.step(self._seats.actions(batch.battles, acted, actions[0]))
+        chosen = self._seats.actions(batch.battles, acted, actions[0])
+        over = batch.step(chosen)
+        if self.watching is not None:
+            self.watching.stage.add(batch.battles, SHOWN, chosen[SHOWN])
         rewards = batch.rewards.rewards.reshape(-1).copy()
         self._episodes.add(rewards, None)  # a bot acts, too, in a battle that it plays in
         terminated = np.zeros(self.num_slots, np.bool_)
@@ -114,6 +124,8 @@ class ArenaDriver:
             episodes = self._episodes.finish(ended, metrics)
             batch.begin_next(over)
             self._asks = self._seats.begin(ended)
+            if over[0] == SHOWN:
+                self._show_begin()
         observations, masks = self._asked()
         self._turn = Turn(
             asks=self._asks,
@@ -162,10 +174,19 @@ class ArenaDriver:
         except (RoyaleError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotError(f"the snapshot is no state of the arena: {error!r}") from error
         self._turn, self._asks = turn, turn.asks
+        self._show_begin()
         return turn
 
     def close(self) -> None:
-        """Free nothing: battles are arrays."""
+        """Send the spectators away; battles are arrays, and need nothing."""
+        if self.watching is not None:
+            self.watching.close()
+            self.watching = None
+
+    def _show_begin(self) -> None:
+        if self.watching is not None:
+            players = self._seats.players(SHOWN)
+            self.watching.stage.begin(self.batch.battles, SHOWN, players)
 
     def _seen(self) -> Leaves:
         """Return what every slot sees, as views."""

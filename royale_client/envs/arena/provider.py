@@ -35,6 +35,12 @@ class ArenaConfig:
     bots: tuple[str, ...] = ("noop", "random", "random_wait", "defend", "push", "heuristic")
     """Scripted bots that the server may seat here; search is one, too, and hundreds of times slower
     than the others."""
+    watch: bool = False
+    """Tell the first battle on standard output while it is played: every play and every tower that
+    falls."""
+    watch_port: int | None = None
+    """Show the first battle while it is played as a page, http://127.0.0.1:PORT/, to browsers on
+    this machine; 0 takes a free port and says which. Of several processes the first has it."""
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -43,6 +49,8 @@ class ArenaConfig:
             ConfigError: If a number is out of range.
         """
         self.rewards()
+        if self.watch_port is not None and not 0 <= self.watch_port <= 65535:
+            raise ConfigError(f"--watch-port {self.watch_port}: expected 0 to 65535")
 
     def rewards(self) -> RewardConfig:
         """Return the weights of the reward.
@@ -67,6 +75,7 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
         from royale_client.envs.arena.compiled import is_compiled
         from royale_client.envs.arena.driver import ArenaDriver
         from royale_client.envs.arena.warm_up import warm_up
+        from royale_client.envs.arena.watching import watched
     except ImportError as error:
         raise ConfigError(f"{_INSTALL} ({error})") from error
     if not is_compiled():
@@ -74,9 +83,11 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
         warm_up()  # now, and not while a server waits for the first step
     identity = {"environment": ENV_ID, **facts(config)}
     try:
-        return ArenaDriver(config.rewards(), num_battles, bots=config.bots, identity=identity)
+        driver = ArenaDriver(config.rewards(), num_battles, bots=config.bots, identity=identity)
     except ValueError as error:
         raise ConfigError(f"--bots: {error}") from error
+    driver.watching = watched(text=config.watch, port=config.watch_port)
+    return driver
 
 
 def facts(config: ArenaConfig) -> Mapping[str, Any]:

@@ -2,10 +2,9 @@
 
 One record per seat and episode. A share is sent as numerator and denominator, so that an episode in
 which something could not happen does not pull a mean towards zero; a share whose denominator is 0
-is left out of the record. Plays by card and tile are sent as what was played, not as 3,840 counts
-of which all but twenty are zero; the client adds them up in `tallies.before` for heat-maps. What
-the policy does is named ``policy/…``, all else is the battle's.
-Nothing here counts, and nothing here sends.
+is left out of the record. Plays by card *and* tile would be 3,840 counts, nearly all of them 0: a
+record names card and tile of each play instead, and the server counts them. Nothing here counts,
+and nothing here sends.
 """
 
 from __future__ import annotations
@@ -72,6 +71,8 @@ class Ended(NamedTuple):
     dropped: int
     leaks: int
     deck: list[int]
+    placed: list[int]
+    """Card * TILES + tile of each play, in their order."""
     counts: list[int]
     """As `tallies.PARTS` say, like the lists below."""
     decisions_at: list[int]
@@ -80,7 +81,7 @@ class Ended(NamedTuple):
     in_hand: list[int]
     playable: list[int]
     played: list[int]
-    placed: list[int]
+    tiles: list[int]
     term_sums: list[float]
     term_magnitudes: list[float]
 
@@ -131,10 +132,6 @@ def _count(name: str, unit: str, population: str, value: Callable[[Ended], list[
 
 def _share(name: str, population: str, value: Callable[[Ended], tuple[float, float]]) -> _Source:
     return _Source(EpisodeMetric(name, "1", population, "share"), value)
-
-
-def _categories(name: str, population: str, value: Callable[[Ended], list[int]]) -> _Source:
-    return _Source(EpisodeMetric(name, "1", population, "categories"), value)
 
 
 _BATTLE: tuple[_Source, ...] = (
@@ -208,16 +205,16 @@ _POLICY: tuple[_Source, ...] = (
         _CHOICES,
         lambda e: (e.counts[LEGAL_ACTIONS] - e.counts[FORCED_STEPS], e.counts[CHOICE_STEPS]),
     ),
-    _categories(
-        "policy/tile",
-        "tile of each play, row * 12 + column, own frame",
-        lambda e: [(entry - 1) % TILES for entry in e.placed if entry],
+    _Source(
+        EpisodeMetric(
+            "policy/card_tile",
+            "1",
+            f"card times {TILES} plus tile of each play, own frame",
+            "categories",
+        ),
+        lambda e: e.placed,
     ),
-    _categories(
-        "policy/card_tile",
-        f"card times {TILES} plus tile of each play, own frame",
-        lambda e: [entry - 1 for entry in e.placed if entry],
-    ),
+    _count("policy/tile", "play", "plays by tile, row * 12 + column, own frame", lambda e: e.tiles),
 )
 
 
@@ -321,7 +318,8 @@ def episode_metrics(battles: Battles, tallies: Tallies, i: int) -> tuple[Record,
 def top_share(counts: NDArray[np.integer[Any]], k: int) -> float | None:
     """Return which share of all plays the ``k`` most played entries hold; None without a play.
 
-    ``top_share(tiles, 1)`` is `tile_top1_share`, ``top_share(placed, 10)`` `card_tile_top10_share`.
+    ``top_share(tiles, 1)`` is `tile_top1_share`; over counts by card and tile ``top_share(…, 10)``
+    is `card_tile_top10_share`.
     """
     total = int(counts.sum())
     if total == 0:
@@ -373,6 +371,7 @@ def _ended(battles: Battles, tallies: Tallies, i: int, seat: int) -> Ended:
         own[layout.DROPPED],
         own[layout.LEAK_DECISIONS],
         own[layout.DECK : layout.DECK + DECK_SIZE],
+        tallies.plays[i, seat, : own[layout.PLAYS]].tolist(),
         *(numbers[part] for part in PARTS.values()),
         *tallies.terms[i, seat].tolist(),
     )

@@ -1,19 +1,20 @@
-"""A replay for people: lines of text, and a page with a canvas that plays the battle.
+"""A battle for people: lines of text, and a page with a canvas that plays it.
 
-Only shows; `replay` plays the battle again and verifies it.
+Of a recorded battle, which `replay` plays again and verifies, or of one that is being played. Only
+shows: plays nothing and sends nothing.
 """
 
 from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
 from royale_client.envs.arena import rules
 from royale_client.envs.arena.cards import CARDS, KIND_NAMES
-from royale_client.envs.arena.replay import Replay, replayed
+from royale_client.envs.arena.replay import Replay, Result, replayed
 from royale_client.envs.arena.rules import (
     DRAWN,
     HEIGHT_UNITS,
@@ -36,16 +37,12 @@ def as_text(replay: Replay) -> Iterator[str]:
     Raises:
         ReplayError: The battle comes to something else than recorded.
     """
-    yield f"seat 0: {replay.players[0]}; seat 1: {replay.players[1]}"
-    hands: list[list[int]] = []
-    standing: list[list[bool]] = []
-    for number, battles in enumerate(replayed(replay)):
-        if number:
-            yield from _plays(battles, replay.actions[number - 1], hands)
-            yield from _falls(battles, standing)
-        hands = battles.hand[0].tolist()
-        standing = (battles.tower_hp[0] > 0).tolist()
-    yield _end(replay)
+    yield seats_line(replay.players)
+    states = replayed(replay)
+    commentary = Commentary(next(states))
+    for pair, battles in zip(replay.actions, states, strict=True):
+        yield from commentary.after(battles, pair)
+    yield end_line(replay.result)
 
 
 def as_page(replay: Replay) -> str:
@@ -54,10 +51,61 @@ def as_page(replay: Replay) -> str:
     Raises:
         ReplayError: The battle comes to something else than recorded.
     """
-    frames = [_frame(battles) for battles in replayed(replay)]
+    frames = [frame(battles) for battles in replayed(replay)]
+    title = f"{replay.players[0]} against {replay.players[1]}"
+    return _page(title, replay.players, end_line(replay.result), frames, live="")
+
+
+def live_page() -> str:
+    """Return an HTML page that asks where it came from for ``frames`` of a running battle."""
+    script = files(__package__).joinpath("live_view.js").read_text("utf-8")
+    return _page("a battle of the arena", ("", ""), "", [], live=script)
+
+
+class Commentary:
+    """Says what happens in a battle, decision by decision.
+
+    Args:
+        battles: The one battle, as it is at first.
+    """
+
+    def __init__(self, battles: Battles) -> None:
+        self._look(battles)
+
+    def after(self, battles: Battles, pair: Sequence[int]) -> Iterator[str]:
+        """Yield a line for each play and each tower that fell.
+
+        Args:
+            battles: The one battle, a decision later.
+            pair: What both seats did.
+        """
+        yield from _plays(battles, pair, self._hands)
+        yield from _falls(battles, self._standing)
+        self._look(battles)
+
+    def _look(self, battles: Battles) -> None:
+        self._hands: list[list[int]] = battles.hand[0].tolist()
+        self._standing: list[list[bool]] = (battles.tower_hp[0] > 0).tolist()
+
+
+def seats_line(players: Sequence[str]) -> str:
+    """Say who sits where."""
+    return f"seat 0: {players[0]}; seat 1: {players[1]}"
+
+
+def end_line(result: Result) -> str:
+    """Say what a battle came to."""
+    won = "a draw" if result.outcome == DRAWN else f"seat {result.outcome - 1} wins"
+    return f"{_clock(result.tick)}  {won}, {result.crowns[0]} to {result.crowns[1]} crowns"
+
+
+def _page(
+    title: str, players: Sequence[str], end: str, frames: list[dict[str, Any]], *, live: str
+) -> str:
     data = {
-        "players": replay.players,
-        "end": _end(replay),
+        "players": players,
+        "end": end,
+        "live": bool(live),
         "seconds": rules.TICKS_PER_DECISION * TICK_MS / 1000,
         "size": (WIDTH_UNITS, HEIGHT_UNITS, rules.RIVER_NEAR, rules.RIVER_FAR),
         "bridges": rules.BRIDGE_COLUMNS,
@@ -72,11 +120,11 @@ def as_page(replay: Replay) -> str:
     # "</" would end the script.
     text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     page = files(__package__).joinpath("replay_page.html").read_text("utf-8")
-    title = html.escape(f"{replay.players[0]} against {replay.players[1]}")
-    return page.replace("@TITLE@", title).replace("@DATA@", text)
+    page = page.replace("@LIVE@", live).replace("@TITLE@", html.escape(title))
+    return page.replace("@DATA@", text)
 
 
-def _plays(battles: Battles, pair: tuple[int, ...], hands: list[list[int]]) -> Iterator[str]:
+def _plays(battles: Battles, pair: Sequence[int], hands: list[list[int]]) -> Iterator[str]:
     begun_s = (int(battles.tick[0]) - 1) // rules.TICKS_PER_DECISION * rules.TICKS_PER_DECISION
     for seat, action in enumerate(pair):
         if action == NO_OP:
@@ -97,19 +145,13 @@ def _falls(battles: Battles, standing: list[list[bool]]) -> Iterator[str]:
                 yield f"{time}  seat {seat} loses its {name}"
 
 
-def _end(replay: Replay) -> str:
-    result = replay.result
-    won = "a draw" if result.outcome == DRAWN else f"seat {result.outcome - 1} wins"
-    return f"{_clock(result.tick)}  {won}, {result.crowns[0]} to {result.crowns[1]} crowns"
-
-
 def _clock(tick: int) -> str:
     minutes, seconds = divmod(tick * TICK_MS / 1000, 60)
     return f"{int(minutes)}:{seconds:04.1f}"
 
 
-def _frame(battles: Battles) -> dict[str, Any]:
-    """Return what a page shows of a battle, in the frame of seat 0."""
+def frame(battles: Battles) -> dict[str, Any]:
+    """Return what a page shows of the one battle, in the frame of seat 0."""
     units, spells = [], []
     for seat in range(SEATS):
         for u in (battles.unit_card[0, seat] >= 0).nonzero()[0].tolist():

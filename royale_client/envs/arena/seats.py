@@ -24,6 +24,8 @@ from royale_client.wire.seating import (
     write_assignments,
 )
 
+_POLICY = "policy"
+
 
 class Seats:
     """The slots of a group.
@@ -37,6 +39,8 @@ class Seats:
         self._queues: list[deque[SeatAssignment]] = [deque() for _ in range(num_slots)]
         self._names: list[str] = [""] * num_slots
         """The bot that plays each slot; empty where the server does."""
+        self._policies: list[str] = [_POLICY] * num_slots
+        """What the server told of who plays there otherwise; for people."""
         self._bots: dict[str, tuple[Bot, BoolArray]] = {}
         """By name, the bots that play now, and for which seats, ``(N, 2)``."""
 
@@ -64,6 +68,7 @@ class Seats:
             following = queue.popleft() if queue else None
             is_bot = following is not None and following.player is Player.SCRIPTED
             self._names[slot] = following.name if following is not None and is_bot else ""
+            self._policies[slot] = _described(following)
         self._seat()
         asks = np.array([not name for name in self._names])
         return None if asks.all() else asks
@@ -92,6 +97,11 @@ class Seats:
                 by_seat[seats] = bot.act(battles, seats, keys)[seats]
         return by_seat
 
+    def players(self, battle: int) -> tuple[str, ...]:
+        """Return who plays the seats of a battle, for people."""
+        slots = range(battle * SEATS, (battle + 1) * SEATS)
+        return tuple(self._names[slot] or self._policies[slot] for slot in slots)
+
     def snapshot(self) -> dict[str, Any]:
         """Return who plays, and who will, as plain data."""
         queued = [assignment for queue in self._queues for assignment in queue]
@@ -112,6 +122,7 @@ class Seats:
         for name in filter(None, names):
             fresh._bots.setdefault(name, (make_bot(name), fresh._nobody()))
         self._queues, self._bots, self._names = fresh._queues, fresh._bots, list(names)
+        self._policies = fresh._policies
         self._seat()
 
     def _seat(self) -> None:
@@ -121,3 +132,10 @@ class Seats:
 
     def _nobody(self) -> BoolArray:
         return np.zeros((self._num_slots // SEATS, SEATS), np.bool_)
+
+
+def _described(assignment: SeatAssignment | None) -> str:
+    """Name a policy of the server."""
+    if assignment is None or assignment.player is Player.LEARNER:
+        return _POLICY
+    return f"{assignment.player.value} {assignment.name}"

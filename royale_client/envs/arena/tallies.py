@@ -19,7 +19,9 @@ from royale_client.envs.arena.reward_config import NUM_TERMS
 from royale_client.envs.arena.rewards import Floats
 from royale_client.envs.arena.rules import (
     ACTIONS,
+    CAP_TICKS,
     ELIXIR_CAP,
+    ELIXIR_START,
     ELIXIR_UNIT,
     HAND_SIZE,
     NO_OP,
@@ -52,8 +54,8 @@ no-ops among those; no-ops in all; decisions with only the no-op legal; actions 
 legal; elixir in 28ths summed over decisions; decisions with at least 99 % of full elixir.
 """
 NEARLY_FULL_PERCENT = 99
-MAX_PLAYS = 112
-"""Most plays of a seat in one battle: all the elixir it is given, for cards that cost 1."""
+MAX_PLAYS = int((ELIXIR_START + 2 * CAP_TICKS) // COST.min())
+"""Plays that elixir allows a seat in an episode: at most two 28ths come in a tick."""
 
 _SIZES = {
     "counts": 9,
@@ -63,7 +65,7 @@ _SIZES = {
     "in_hand": NUM_CARDS,
     "playable": NUM_CARDS,
     "played": NUM_CARDS,
-    "placed": MAX_PLAYS,
+    "tiles": TILES,
 }
 _ENDS = np.cumsum(list(_SIZES.values())).tolist()
 PARTS: dict[str, slice] = {
@@ -73,11 +75,11 @@ PARTS: dict[str, slice] = {
 
 counts: see `STEPS` and its neighbours; decisions_at, choices_at: decisions, and those with a
 choice, by whole elixir; plays_at: plays by whole elixir before the play; in_hand, playable, played:
-by card, decisions with it in hand, decisions in which it could be played, its plays; placed: one
-more than card times ``TILES`` plus own tile of each play, in order, then zeros.
+by card, decisions with it in hand, decisions in which it could be played, its plays; tiles: plays
+by tile, in the own frame.
 """
 NUM_NUMBERS = _ENDS[-1]
-_DECISIONS_AT, _CHOICES_AT, _PLAYS_AT, _IN_HAND, _PLAYABLE, _PLAYED, _PLACED = (
+_DECISIONS_AT, _CHOICES_AT, _PLAYS_AT, _IN_HAND, _PLAYABLE, _PLAYED, _TILES = (
     PARTS[name].start for name in list(PARTS)[1:]
 )
 
@@ -89,6 +91,9 @@ class Tallies(NamedTuple):
     """``(N, S, NUM_NUMBERS)``; see `PARTS`."""
     terms: Floats
     """``(N, S, 2, 4)``; rewards by term, added up with their signs and without."""
+    plays: NDArray[np.int16]
+    """``(N, S, MAX_PLAYS)``; the seat's plays in their order, as card * TILES + own tile. As many
+    count as the battle counts plays."""
 
     def part(self, name: str) -> _I8:
         """Return a view of one of `PARTS`, ``(N, S, entries)``."""
@@ -97,7 +102,11 @@ class Tallies(NamedTuple):
 
 def empty_tallies(n: int) -> Tallies:
     """Return counters of ``n`` battles, all zero."""
-    return Tallies(np.zeros((n, 2, NUM_NUMBERS), np.int64), np.zeros((n, 2, 2, NUM_TERMS)))
+    return Tallies(
+        np.zeros((n, 2, NUM_NUMBERS), np.int64),
+        np.zeros((n, 2, 2, NUM_TERMS)),
+        np.zeros((n, 2, MAX_PLAYS), np.int16),
+    )
 
 
 def begin(tallies: Tallies, which: _I8) -> None:
@@ -111,16 +120,15 @@ def begin(tallies: Tallies, which: _I8) -> None:
         array[which] = 0
 
 
-def before(tallies: Tallies, battles: Battles, actions: NDArray[np.int32], placed: _I8) -> None:
+def before(tallies: Tallies, battles: Battles, actions: NDArray[np.int32]) -> None:
     """Count what both seats could do and chose, before the step, in battles that are not over.
 
     Args:
         tallies: Counters of N battles.
         battles: N battles that have not been stepped yet.
         actions: ``(N, 2)``, about to be carried out.
-        placed: ``(2, C, TILES)``; legal plays are added to it, by seat, card and own tile.
     """
-    _before(tallies.numbers, battles.raw, actions, placed)
+    _before(tallies.numbers, tallies.plays, battles.raw, actions)
 
 
 def after(tallies: Tallies, terms: Floats) -> None:
@@ -134,7 +142,7 @@ def after(tallies: Tallies, terms: Floats) -> None:
 
 
 @compiled
-def _before(numbers: _I8, raw: Words, actions: NDArray[np.int32], placed: _I8) -> None:
+def _before(numbers: _I8, plays: NDArray[np.int16], raw: Words, actions: NDArray[np.int32]) -> None:
     for i in range(raw.shape[0]):
         if raw[i, layout.OUTCOME] != RUNNING:
             continue
@@ -171,9 +179,9 @@ def _before(numbers: _I8, raw: Words, actions: NDArray[np.int32], placed: _I8) -
                 card = own[layout.HAND + (action - 1) // TILES]
                 counts[_PLAYS_AT + level] += 1
                 counts[_PLAYED + card] += 1
-                plays = counts[STEPS] - 1 - counts[NO_OPS] - counts[ILLEGAL]
-                counts[_PLACED + min(plays, MAX_PLAYS - 1)] = card * TILES + tile + 1
-                placed[seat, card, tile] += 1
+                counts[_TILES + tile] += 1
+                if own[layout.PLAYS] < MAX_PLAYS:
+                    plays[i, seat, own[layout.PLAYS]] = card * TILES + tile
             else:
                 counts[ILLEGAL] += 1
 

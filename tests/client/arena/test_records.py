@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from royale_client.envs.arena import rules
+from royale_client.envs.arena import tallies as tallies_module
 from royale_client.envs.arena.bots import bot_keys, make_bot
-from royale_client.envs.arena.cards import CARDS, COST, NUM_CARDS
+from royale_client.envs.arena.cards import CARDS, COST
 from royale_client.envs.arena.kernels import step
 from royale_client.envs.arena.records import EPISODE_METRICS, episode_metrics, top_share
 from royale_client.envs.arena.reward_config import TERMS, RewardConfig
@@ -23,7 +24,7 @@ class Recount:
 
     def __init__(self):
         self.count, self.sums, self.magnitudes = Counter(), np.zeros(4), np.zeros(4)
-        self.placed = []  # card * 240 + tile of each play
+        self.placed = []
 
     def before(self, battles, i, seat, action, mask):
         hand, elixir = battles.hand[i, seat], int(battles.elixir[i, seat])
@@ -44,7 +45,8 @@ class Recount:
         if action > 0 and mask[action]:
             self.count["plays"] += 1
             self.count["played", hand[(action - 1) // 240]] += 1
-            self.placed.append(int(hand[(action - 1) // 240]) * 240 + (action - 1) % 240)
+            self.count["tile", (action - 1) % 240] += 1
+            self.placed.append((hand[(action - 1) // 240], (action - 1) % 240))
             self.count["play at", elixir // 28] += 1
         self.count["illegal"] += not mask[action]
 
@@ -59,7 +61,6 @@ def played(deal, random_actions):
     battles, n = deal(8), 8
     tallies, rewards = empty_tallies(n), Rewards(RewardConfig(), n)
     rewards.begin(battles, np.arange(n))
-    placed = np.zeros((2, NUM_CARDS, rules.TILES), np.int64)
     recounts = [[Recount(), Recount()] for _ in range(n)]
     draws, mask = np.random.default_rng(8), np.zeros((n, 2, rules.ACTIONS), np.bool_)
     everyone, keys, bot = np.ones((n, 2), np.bool_), bot_keys(battles), make_bot("random_wait")
@@ -72,13 +73,13 @@ def played(deal, random_actions):
         running = np.flatnonzero(battles.outcome == rules.RUNNING)
         for i, seat in ((i, seat) for i in running for seat in range(2)):
             recounts[i][seat].before(battles, i, seat, actions[i, seat], mask[i, seat])
-        before(tallies, battles, actions, placed)
+        before(tallies, battles, actions)
         step(battles, actions)
         rewards.step(battles)
         after(tallies, rewards.terms)
         for i, seat in ((i, seat) for i in running for seat in range(2)):
             recounts[i][seat].after(rewards.terms[i, seat])
-    return battles, tallies, placed, recounts
+    return battles, tallies, recounts
 
 
 def records_of(battles, tallies):
@@ -86,7 +87,7 @@ def records_of(battles, tallies):
 
 
 def test_a_record_says_what_a_recount_says(played):
-    battles, tallies, _, recounts = played
+    battles, tallies, recounts = played
     records = records_of(battles, tallies)
     for i, seat in np.ndindex(8, 2):
         record, again = records[i][seat], recounts[i][seat]
@@ -107,8 +108,7 @@ def test_a_record_says_what_a_recount_says(played):
         np.testing.assert_allclose(record["mean_elixir_at_decision"], [count["elixir"] / 28, steps])
         assert record["frac_elixir_above_99"] == [count["full"], steps]
         assert record["elixir_leak_frac"] == [battles.leak_decisions[i, seat], steps]
-        assert record["policy/card_tile"] == again.placed
-        assert record["policy/tile"] == [entry % 240 for entry in again.placed]
+        assert record["policy/tile"] == [count["tile", tile] for tile in range(240)]
         elixir = record["elixir_at_decision"]
         assert elixir == [count["at", level] for level in range(11)]
         assert "play_rate_by_elixir/0" not in record
@@ -144,7 +144,7 @@ def test_a_record_says_what_a_recount_says(played):
 
 
 def test_a_battle_counts_once_towards_the_share_of_seat_0(played):
-    battles, tallies, _, _ = played
+    battles, tallies, _ = played
     records = records_of(battles, tallies)
     assert not any("win_rate_by_seat" in second for _, second in records)
     shares = [first["win_rate_by_seat"] for first, _ in records]
@@ -161,7 +161,7 @@ def test_an_episode_that_was_cut_off_is_neither_won_nor_drawn(deal):
 
 
 def test_the_wire_takes_every_record_as_it_is(played):
-    battles, tallies, _, _ = played
+    battles, tallies, _ = played
     metrics = {metric.name: metric for metric in EPISODE_METRICS}
     assert len(metrics) == len(EPISODE_METRICS) <= Limits().max_episode_metrics
     assert all(metric.population for metric in EPISODE_METRICS)
@@ -175,25 +175,30 @@ def test_the_wire_takes_every_record_as_it_is(played):
 
 
 def test_every_declared_metric_is_reported_by_some_episode(played):
-    battles, tallies, _, _ = played
+    battles, tallies, _ = played
     pairs = records_of(battles, tallies)
     assert set().union(*(record for pair in pairs for record in pair)) == {
         metric.name for metric in EPISODE_METRICS
     }
 
 
-def test_the_heat_map_adds_up_plays_by_card_and_tile(played):
-    _, tallies, placed, _ = played
-    np.testing.assert_array_equal(placed.sum(axis=2), tallies.part("played").sum(axis=0))
-    entries = tallies.part("placed")
-    for seat in range(2):
-        plays = entries[:, seat][entries[:, seat] > 0] - 1
-        counts = np.bincount(plays, minlength=NUM_CARDS * rules.TILES)
-        np.testing.assert_array_equal(placed[seat], counts.reshape(NUM_CARDS, rules.TILES))
+def test_a_record_names_card_and_tile_of_every_play_in_order(played):
+    battles, tallies, recounts = played
+    for i, pair in enumerate(records_of(battles, tallies)):
+        for seat, record in enumerate(pair):
+            expected = [240 * card + tile for card, tile in recounts[i][seat].placed]
+            assert record["policy/card_tile"] == expected
+            assert expected
+
+
+def test_no_seat_can_play_more_cards_than_elixir_allows():
+    # 5 + 60 s / 2.8 s + 120 s / 1.4 s = 112 elixir, and the cheapest card costs 1.
+    assert tallies_module.MAX_PLAYS >= 112
+    assert Limits().max_count_length >= tallies_module.MAX_PLAYS
 
 
 def test_counters_of_a_battle_started_anew_are_zero_and_others_stay(played):
-    _, tallies, _, _ = played
+    _, tallies, _ = played
     kept = [array[1:].copy() for array in tallies]
     begin(tallies, np.array([0]))
     assert not any(array[0].any() for array in tallies)
