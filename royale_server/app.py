@@ -258,7 +258,9 @@ async def _listen(server: WebSocketServer, config: ServerConfig) -> list[str]:
 async def _tick(run: Run, guarded: Callable[[Callable[[], None]], None]) -> None:
     """Drive what is due by time, ten times a second."""
     while True:
+        due = time.monotonic() + TICK_S
         await asyncio.sleep(TICK_S)
+        run.trainer.loop_lagged(max(0.0, time.monotonic() - due))
         guarded(run.hub.tick)
         guarded(run.trainer.tick)
 

@@ -55,10 +55,14 @@ class RunCounters:
     episodes_total: int
     recent_returns: list[float]
     """Returns of the last training episodes, oldest first."""
-    episodes: list[tuple[int, int, float, int, str]] = field(default_factory=list)
-    """Training episodes that ended since the last learn step; see ``iteration.EndedEpisode``."""
+    episodes: list[dict[str, Any]] = field(default_factory=list)
+    """Training episodes that ended since the last learn step; fields of ``EndedEpisode``."""
     next_episodes: dict[str, int] = field(default_factory=dict)
     """By client name, an episode ordinal that none of its slots has reached."""
+    episode_metrics: list[list[str]] = field(default_factory=list)
+    """Name and aggregation of what clients declare of their episodes."""
+    env_ids: list[str] = field(default_factory=list)
+    """Environment ids that have taken part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

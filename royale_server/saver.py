@@ -134,6 +134,15 @@ class Saver:
         if not save.is_rested:
             self._hub.rest()
 
+    def save_learner(self, done: Callable[[], None]) -> None:
+        """Take the last checkpoint without the frames of the iteration, which must not be learnt.
+
+        Args:
+            done: Called when it is on disk, or was refused.
+        """
+        save = self._save = _Save(done=done, is_last=True, is_at_rest=False)
+        self._copy(save, NO_CELLS, ())
+
     def hurry(self) -> None:
         """Wait for nobody any more."""
         if self._save is not None and self._save.deadline is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from collections import Counter, deque
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,33 +22,28 @@ from algorithms.spaces import Spaces
 from checkpoints import CheckpointContents, check_saveable
 from royale_client.wire.errors import RoyaleError
 from royale_client.wire.messages import Hello
-from royale_client.wire.seating import Player
 from royale_server import crash_points
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
+from royale_server.episode_metrics import LEARNER
 from royale_server.evaluation.desk import Round
 from royale_server.evaluation.metrics import evaluation_metrics, verdict_line
 from royale_server.exit_codes import ExitCode
-from royale_server.iteration import EndedEpisode, IterationClock, metrics_row
 from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
+from royale_server.model.invariants import BrokenBatchError
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
 from royale_server.monitoring.heat_maps import HeatMaps
 from royale_server.run.control import Letter
 from royale_server.run.writer import Writer
+from royale_server.run_book import Batch, RunBook
 from royale_server.saved_run import RunCounters, SavedRun, Sessions, to_contents
 from royale_server.saver import NO_CELLS, Mark, Saver
 from royale_server.scheduler import Effect, Group, Learn, Scheduler
 
 logger = logging.getLogger(__name__)
-
-LEARNER = Player.LEARNER.value
-"""Who plays the episodes that the run is measured by; where nobody is named, it does."""
-
-RECENT_EPISODES = 100
-"""Episodes that the reported mean return is over."""
 
 SHOWN_EVENTS = frozenset({"quorum", "dispatch"})
 """Kinds of events that a person should see at once: rare, and about who is waited for."""
@@ -107,6 +102,7 @@ class Trainer:
         on_begin: Called when the engine is built and the run has begun.
         row_marks: What every row must carry beside its numbers.
         on_end: Called once, when everything is written and clients are told.
+        thread_clock: Processor time of the I/O thread, in seconds.
     """
 
     def __init__(
@@ -123,6 +119,7 @@ class Trainer:
         on_begin: Callable[[], None],
         row_marks: Callable[[], Mapping[str, float]],
         on_end: Callable[[ExitCode], None],
+        thread_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._config = config
         self._components = components
@@ -148,17 +145,10 @@ class Trainer:
         self._spaces: Spaces | None = None
         self._saver: Saver | None = None
         self._step = 0
-        self._iteration = 0
-        self._env_steps_before = 0
-        self._episodes: list[EndedEpisode] = []
-        self._recent_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
-        self._episodes_total = 0
+        self._book = RunBook(attempt=start.attempt, clock=clock, thread_clock=thread_clock)
         self._heat_maps = HeatMaps(config.heatmap_every)
         self._verdict: dict[str, float] = {}
         """What the evaluation that was complete last came to, until a row tells it."""
-        self._discards_told: Counter[str] = Counter()
-        self._step_bytes_told = 0
-        self._iteration_clock = IterationClock(clock())
         self._idle_since: float | None = None
         self.hub: Hub | None = None
         """Set by the assembly before the first connection."""
@@ -206,7 +196,7 @@ class Trainer:
             capacity=built.engine.storage.capacity,
         )
         scheduler.ledger.version = built.policy_version
-        self._iteration_clock.opened(self._clock())
+        self._book.begin()
         self._console.built(device=built.device, frames_wanted=built.frames_wanted)
         if built.saves:
             self._saver = self._make_saver(built)
@@ -239,12 +229,8 @@ class Trainer:
         self._model.submit(job, _note_size, self.failed)
 
     def _continue(self, counters: RunCounters) -> None:
-        self._iteration = counters.iteration
+        self._book.load(counters)
         self._heat_maps.resumed(counters.iteration)
-        self._env_steps_before = counters.env_steps
-        self._recent_returns.extend(counters.recent_returns)
-        self._episodes = [EndedEpisode(*episode) for episode in counters.episodes]
-        self._episodes_total = counters.episodes_total
         self._hub.expect_episodes(counters.next_episodes)
         assert self._start.resumed_from is not None
         step = self._start.resumed_from.step
@@ -267,6 +253,9 @@ class Trainer:
         """See `Listener`."""
         self._idle_since = None
         self._heat_maps.declare(hello.episode_metrics)
+        for problem in self._book.joined(peer.name, hello):
+            logger.warning("%s", problem)
+            self.event("episode_metric", problem, client=peer.name)
         text = f"client {peer.name} joined with {sum(hello.groups)} environments of {hello.env_id}"
         self.event("joined", text, client=peer.name, slots=sum(hello.groups), host=hello.host)
         address = peer.connection.address
@@ -284,6 +273,7 @@ class Trainer:
 
     def client_left(self, peer: Peer, why: str) -> None:
         """See `Listener`."""
+        self._book.left()
         self.event("left", f"client {peer.name} left: {why}", client=peer.name)
         if self._is_ended:
             return
@@ -296,25 +286,15 @@ class Trainer:
         self, rows: list[dict[str, Any]], *, request: int, first_slot: int, evaluation: bool
     ) -> None:
         """See `Listener`. An episode belongs to the iteration in which it ended."""
-        iteration = self._iteration + 1 + self._is_learning
+        iteration = self._book.iteration + 1 + self._is_learning
         kind = "eval" if evaluation else "train"
         for row in rows:
             row["iteration"], row["kind"] = iteration, kind
         self._writer.episodes(rows)
         if not evaluation:
             learners = [row for row in rows if row.get("player", LEARNER) == LEARNER]
-            self._episodes_total += len(learners)
             self._heat_maps.add(learners)
-            self._episodes.extend(
-                EndedEpisode(
-                    request,
-                    first_slot + row["slot"],
-                    row["return"],
-                    row["length"],
-                    row.get("opponent", "").partition(" ")[0],
-                )
-                for row in learners
-            )
+            self._book.episodes_ended(rows, request=request, first_slot=first_slot)
 
     def evaluated(self, round_: Round, *, is_last: bool) -> None:
         """See `Listener`. A server that only evaluates has a row a round, and then ends."""
@@ -323,28 +303,29 @@ class Trainer:
         text = verdict_line(round_.version, round_.opponent, verdict)
         logger.info("%s", text)
         facts = {"opponent": round_.opponent, **self._verdict}
-        self.event("evaluated", text, iteration=self._iteration, **facts)
+        self.event("evaluated", text, iteration=self._book.iteration, **facts)
         assert self._built is not None
         if self._built.engine.learner.evaluates:
-            self._iteration += 1
-            marks = {"run/iteration": self._iteration, "run/attempt": self._start.attempt}
+            self._book.iteration += 1
+            marks = {"run/iteration": self._book.iteration, "run/attempt": self._start.attempt}
             self._writer.metrics({**marks, **self._verdict}, self._step)
             if is_last:
                 self.stop(End.FINISHED, f"all rounds are played; the last: {text}")
 
     def inferred(self, result: Inferred) -> None:
         """See `Listener`."""
-        if self._iteration_clock.num_batches == 0 and not self._has_collected:
+        if not self._has_collected:
             # The first iteration begins with its first batch, not with the wait for clients.
-            self._iteration_clock.opened(self._clock() - result.duration_s)
+            self._book.clock.opened(self._clock() - result.duration_s)
         self._has_collected = True
-        self._iteration_clock.inferred(result.duration_s, len(result.batch.slots))
+        self._book.inferred(result)
         if self._built is not None and self._built.frames_wanted is not None:
             stored = self._hub.scheduler.ledger.num_complete
             self._console.collecting(stored, self._built.frames_wanted)
 
     def rested(self, effects: tuple[Effect, ...]) -> None:
         """See `RestListener`."""
+        self._book.clock.rested(self._clock())
         if self._saver is not None:
             self._saver.rested(effects)
         else:
@@ -400,32 +381,19 @@ class Trainer:
             return
         assert self._built is not None
         self._is_learning = True
-        if self._hub.scheduler.dispatcher.is_ordered:
-            # Messages of one round arrive in any order; the numbers must not depend on it.
-            self._episodes.sort()
-        episodes, self._episodes = self._episodes, []
-        now = self._clock()
-        self._iteration_clock.closed(now)
-        collected = len(command.cells)
-        self._console.collected(collected, self._iteration_clock.collect_s(now))
+        batch = self._book.close(len(command.cells), self._hub)
+        self._console.collected(batch.collected, self._book.clock.collect_s(self._clock()))
         job = partial(
             self._built.engine.learn,
             command,
-            returns=[episode.episode_return for episode in episodes],
-            discards=self._new_discards(),
+            version=self._hub.scheduler.ledger.version,
+            may_have_gaps=batch.may_have_gaps,
+            returns=batch.returns,
+            discards=batch.discards,
             should_abort=self._should_abort,
             progress=self._progress,
         )
-        self._model.submit(
-            job, partial(self._learned, collected, episodes), partial(self._not_learned, episodes)
-        )
-
-    def _new_discards(self) -> dict[str, int]:
-        """Frames given up since the last learn step, by reason."""
-        given_up = {d.value: n for d, n in self._hub.scheduler.ledger.given_up.items()}
-        fresh = {reason: n - self._discards_told[reason] for reason, n in given_up.items()}
-        self._discards_told = Counter(given_up)
-        return {reason: n for reason, n in fresh.items() if n}
+        self._model.submit(job, partial(self._learned, batch), partial(self._not_learned, batch))
 
     def _should_abort(self) -> bool:
         """On the model thread: whether the stop that was asked for waits no longer."""
@@ -436,38 +404,29 @@ class Trainer:
         """On the model thread: hand the line over."""
         self._post(lambda: self._console.epoch(epoch, epochs, metrics))
 
-    def _learned(self, collected: int, episodes: list[EndedEpisode], result: Learned) -> None:
+    def _learned(self, batch: Batch, result: Learned) -> None:
+        assert self._built is not None
         self._is_learning = False
-        self._iteration += 1
         self._step = result.global_step
-        self._recent_returns.extend(episode.episode_return for episode in episodes)
         hub = self._hub
         hub.snapshot_if_due(result.policy_version)
         if hub.scheduler.ledger.conservation_error:
             text = f"{hub.scheduler.ledger.conservation_error} frames are unaccounted for"
             logger.error("%s; this is a defect", text)
             self.event("not_conserved", text)
-        row = metrics_row(
-            iteration=self._iteration,
-            attempt=self._start.attempt,
-            result=result,
-            collected=collected,
-            episodes=episodes,
-            recent_returns=self._recent_returns,
-            episodes_total=self._episodes_total,
-            env_steps=self._env_steps_before + hub.scheduler.ledger.env_steps_total,
-            ledger=hub.scheduler.ledger,
-            clients=hub.num_members,
-            step_bytes=hub.step_bytes - self._step_bytes_told,
-            clock=self._iteration_clock,
-            now=self._clock(),
+        row = self._book.row(
+            batch,
+            result,
+            hub=hub,
+            writer=self._writer.health(),
+            capacity=self._built.engine.storage.capacity,
+            saves=self._saver is not None,
         )
-        self._step_bytes_told = hub.step_bytes
         row |= self._row_marks()
         row |= self._verdict
         self._verdict = {}
         self._writer.metrics(row, result.global_step)
-        heat_maps = self._heat_maps.take(self._iteration, result.global_step)
+        heat_maps = self._heat_maps.take(self._book.iteration, result.global_step)
         if heat_maps is not None:
             self._writer.heat_maps(heat_maps)
         self._console.iteration(row)
@@ -476,9 +435,8 @@ class Trainer:
             self._end, self._end_message = End.FINISHED, reason
         if self._end is not None:
             self._save_and_end()
-        elif self._saver is not None and self._iteration % self._config.save_every == 0:
+        elif self._saver is not None and self._book.iteration % self._config.save_every == 0:
             self._saver.save()
-        self._iteration_clock.opened(self._clock())
         hub.learned(
             version=result.policy_version,
             target=result.frames_wanted,
@@ -493,15 +451,30 @@ class Trainer:
             return f"{result.global_step} of {until} frames collected"
         return None
 
-    def _not_learned(self, episodes: list[EndedEpisode], error: BaseException) -> None:
+    def _not_learned(self, batch: Batch, error: BaseException) -> None:
         if isinstance(error, LearnAborted):
             self._is_learning = False
-            self._episodes[:0] = episodes
+            self._book.take_back(batch)
             logger.warning("the learn step was given up: its frames are saved, to be learnt later")
             self._save_and_end()
             self._hub.learn_aborted()
             return
+        if isinstance(error, BrokenBatchError):
+            self._refuse_batch(error)
+            return
         self.failed(error)
+
+    def _refuse_batch(self, error: BrokenBatchError) -> None:
+        """Halt: the learner is saved as the last row describes it, the broken frames are not."""
+        logger.error("%s", error)
+        self.event("batch_refused", str(error), invariant=error.invariant)
+        self._is_learning = False
+        self._is_closing = True
+        self._end, self._end_message = End.HALTED, str(error)
+        if self._saver is not None and self._book.iteration > 0:
+            self._saver.save_learner(self._conclude)
+        else:
+            self._conclude()
 
     # --- stopping ---------------------------------------------------------------------------
 
@@ -526,6 +499,10 @@ class Trainer:
             self._stop_deadline = self._clock() + LEARN_GRACE_S
         else:
             self._save_and_end()
+
+    def loop_lagged(self, lag_s: float) -> None:
+        """The event loop came to what was due this much later."""
+        self._book.clock.lagged(lag_s)
 
     def tick(self) -> None:
         """Do what is due by time alone. Call it about ten times a second."""
@@ -559,7 +536,7 @@ class Trainer:
                 self._pause()
 
     def _checkpoint_now(self) -> None:
-        if self._saver is None or self._iteration == 0:
+        if self._saver is None or self._book.iteration == 0:
             logger.warning("no checkpoint: nothing has been learnt yet")
             return
         self._saver.save()
@@ -574,13 +551,15 @@ class Trainer:
     def _save_and_end(self) -> None:
         crash_points.reach("stop")
         self._is_closing = True
-        if self._saver is not None and self._iteration > 0:
+        if self._saver is not None and self._book.iteration > 0:
             self._saver.save_last(self._conclude)
         else:
             self._hub.rest()
             self._conclude()
 
     def _checkpoint_saved(self, step: int, path: Path) -> None:
+        if self._saver is not None and self._saver.saved is not None:
+            self._book.saved(self._saver.saved.iteration)
         self.event("saved", f"saved the checkpoint of step {step}", step=step)
         self._console.checkpoint_saved(step, path)
 
@@ -590,23 +569,13 @@ class Trainer:
 
     def _contents(self, snapshot: Snapshot, sessions: Sessions | None) -> CheckpointContents:
         assert self._spaces is not None
-        env_steps = self._hub.scheduler.ledger.env_steps_total
-        counters = RunCounters(
-            iteration=self._iteration,
-            env_steps=self._env_steps_before + env_steps,
-            attempt=self._start.attempt,
-            episodes_total=self._episodes_total,
-            recent_returns=list(self._recent_returns),
-            episodes=[astuple(episode) for episode in self._episodes],
-            next_episodes=self._hub.next_episodes(),
-        )
-        facts: dict[str, Any] = {**(self._start.facts or {}), "metrics_row": self._iteration}
-        if self._recent_returns:
-            score = sum(self._recent_returns) / len(self._recent_returns)
+        facts: dict[str, Any] = {**(self._start.facts or {}), "metrics_row": self._book.iteration}
+        score = self._book.mean_return
+        if score is not None:
             facts |= {"score": score, "score_of": "return_mean_100"}
         return to_contents(
             snapshot,
-            counters=counters,
+            counters=self._book.counters(self._hub),
             spaces=self._spaces,
             sessions=sessions,
             facts=facts,

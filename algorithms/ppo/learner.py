@@ -83,6 +83,8 @@ class PPO(Learner):
         self._planner = Planner(config, seed=seed)
         self._backoff = LearningRateBackoff(config)
         self._frames_learnt = 0
+        self._has_freeze = config.freeze_actor_iterations > 0 or config.freeze_actor_until > 0
+        self._steps_unfrozen = 0
 
     def frames_wanted(self) -> int:
         """Return the frames of an iteration; the last one is cut so that it ends at the budget.
@@ -135,6 +137,7 @@ class PPO(Learner):
         if self.config.forced_rows == "critic_only" and batch.is_choice is not None:
             metrics["ppo/choice_frac"] = float(batch.is_choice.float().mean())
         metrics |= self._backoff.note(metrics.get("ppo/kl"))
+        metrics |= self._note_unfreeze(plan, metrics.get("ppo/explained_variance"))
 
         self._frames_learnt += len(cells)
         self._update_normalizers(storage, targets, plan.gamma)
@@ -163,6 +166,16 @@ class PPO(Learner):
             metrics["ppo/gamma"] = plan.gamma
         return metrics
 
+    def _note_unfreeze(self, plan: UpdatePlan, explained: float | None) -> dict[str, float]:
+        """Count the learn steps since the actor was let go, and say how good the critic was."""
+        if not self._has_freeze or plan.is_actor_frozen:
+            return {}
+        self._steps_unfrozen += 1
+        metrics = {"ppo/iterations_since_unfreeze": float(self._steps_unfrozen)}
+        if self._steps_unfrozen == 1 and explained is not None:
+            metrics["ppo/ev_at_unfreeze"] = explained
+        return metrics
+
     @np.errstate(over="ignore", invalid="ignore")  # absurd rewards are reported, not warned about
     def _describe(self, targets: Targets) -> dict[str, float]:
         """Return the numbers of a batch that do not depend on the update."""
@@ -175,6 +188,7 @@ class PPO(Learner):
             "ppo/value_mean": float(targets.values.mean()),
             "ppo/trained_frames": float(len(targets.cells)),
             "ppo/unused_frames": float(len(targets.sequences) - len(targets.cells)),
+            "ppo/samples_unused_frac": 1.0 - len(targets.cells) / len(targets.sequences),
         }
         explained = explained_variance(targets.values, returns)
         if explained is not None:
@@ -265,6 +279,7 @@ class PPO(Learner):
             "frames_learnt": self._frames_learnt,
             **self._backoff.counters(),
             "nonfinite_streak": self._updater.nonfinite_streak,
+            **({"steps_unfrozen": self._steps_unfrozen} if self._has_freeze else {}),
             "optimizer": optimizer_structure(self._updater.optimizer.adam, self._names),
         }
 
@@ -273,6 +288,7 @@ class PPO(Learner):
         self._frames_learnt = counters["frames_learnt"]
         self._backoff.load_counters(counters)
         self._updater.nonfinite_streak = counters["nonfinite_streak"]
+        self._steps_unfrozen = counters.get("steps_unfrozen", 0)
         if counters["horizon_frames"] != self.config.schedule_frames:
             logger.warning(
                 "schedules ran over %d frames when this checkpoint was written and run over %d now "

@@ -14,6 +14,7 @@ from algorithms.ppo.option_metrics import (
     OPTION_METRICS,
     OPTION_STEP_METRICS,
     SKIPPED,
+    UNSCHEDULED,
 )
 
 STEP_METRICS = (
@@ -32,6 +33,7 @@ STEP_METRICS = (
         statistic="mean over the gradient steps of the last pass",
         absent_when=FROZEN,
         population=OF_ACTOR,
+        healthy=(1e-5, 0.05),
     ),
     MetricSpec(
         key="ppo/clip_fraction",
@@ -40,12 +42,15 @@ STEP_METRICS = (
         statistic="mean over gradient steps",
         absent_when=FROZEN,
         population=OF_ACTOR,
+        healthy=(0.0, 0.5),
+        may_be_constant="0 as long as the policy moves in small steps",
     ),
     MetricSpec(
         key="ppo/dual_clip_fraction",
         unit="1",
         meaning="Share of frames at which the second bound of the loss held.",
         statistic="mean over gradient steps",
+        may_be_constant="0 as long as the policy moves in small steps",
         absent_when=f"--algo.dual-clip is None, {FROZEN}",
         population=OF_ACTOR,
     ),
@@ -78,12 +83,21 @@ STEP_METRICS = (
 METRICS = (
     *STEP_METRICS,
     MetricSpec(
+        key="ppo/kl_epoch<n>",
+        unit="nat",
+        meaning="As ppo/kl, in the n-th pass, from 1: growing, each pass moved the policy further.",
+        statistic="mean over the gradient steps of the pass",
+        absent_when=f"the pass was not begun, {FROZEN}",
+        population=OF_ACTOR,
+    ),
+    MetricSpec(
         key="ppo/ratio_max_abs_dev",
         unit="1",
         meaning="Largest distance of a probability ratio from 1 before anything was learnt: above "
         "1e-5 the stored frames are not those the policy saw.",
         statistic="max",
-        population="first minibatch of the first pass",
+        population="first minibatch of the first pass, judged anew with its masks, without noise",
+        healthy=(0.0, 1e-4),
     ),
     MetricSpec(
         key="ppo/explained_variance",
@@ -91,6 +105,7 @@ METRICS = (
         meaning="Share of the variance of the returns that the collecting critic predicted.",
         statistic="last",
         absent_when="the returns do not vary",
+        healthy=(0.0, 1.0),
     ),
     MetricSpec(key="ppo/advantage_mean", unit="return", meaning="Advantages before scaling."),
     MetricSpec(
@@ -115,6 +130,8 @@ METRICS = (
         key="ppo/reward_clip_frac",
         unit="1",
         meaning="Share of scaled rewards at the bound; they no longer say how good a step was.",
+        healthy=(0.0, 0.0),
+        may_be_constant="0 as long as no reward is out of the ordinary",
         absent_when="--algo.scale-rewards is off or --algo.scaled-reward-clip is None",
         population="every frame of the iteration",
     ),
@@ -123,12 +140,14 @@ METRICS = (
         unit="1",
         meaning="Step size of Adam in this learn step; of the actor if the critic has its own.",
         statistic="last",
+        may_be_constant=UNSCHEDULED,
     ),
     MetricSpec(
         key="ppo/lr_backoff_events",
         unit="1",
         meaning="How often the learning rate was lowered for a large KL divergence.",
         statistic="sum since the run began",
+        may_be_constant="0 as long as the policy moves in small steps",
         absent_when="--algo.lr-backoff-kl is None",
     ),
     MetricSpec(
@@ -136,29 +155,53 @@ METRICS = (
         unit="1",
         meaning="Weight of the entropy bonus in this learn step.",
         statistic="last",
+        may_be_constant=UNSCHEDULED,
     ),
     MetricSpec(
         key="ppo/actor_frozen",
         unit="1",
         meaning="1 if only the critic was trained.",
         statistic="last",
+        may_be_constant="0 without a freeze",
     ),
     MetricSpec(
         key="ppo/epochs",
         unit="1",
         meaning="Passes begun; fewer than set if --algo.target-kl ended the step.",
         statistic="sum",
+        may_be_constant="without --algo.target-kl it is what was set",
     ),
     MetricSpec(
-        key="ppo/gradient_steps", unit="1", meaning="Gradient steps taken.", statistic="sum"
+        key="ppo/gradient_steps",
+        unit="1",
+        meaning="Gradient steps taken.",
+        statistic="sum",
+        may_be_constant="iterations of one size take the same number",
     ),
     MetricSpec(
         key="health/nan_guard_trips",
         unit="1",
         meaning="Gradient steps skipped because the gradient was not finite.",
         statistic="sum",
+        population="gradient steps",
+        healthy=(0.0, 0.0),
+        may_be_constant="0 as long as every gradient is finite",
     ),
-    MetricSpec(key="ppo/trained_frames", unit="frame", meaning="Frames used.", statistic="sum"),
+    MetricSpec(
+        key="ppo/trained_frames",
+        unit="frame",
+        meaning="Frames used.",
+        statistic="sum",
+        may_be_constant="as run/frames",
+    ),
+    MetricSpec(
+        key="ppo/samples_unused_frac",
+        unit="1",
+        meaning="Share of frames left out, for the reasons of ppo/unused_frames.",
+        population="every frame of the iteration",
+        healthy=(0.0, 0.0),
+        may_be_constant="0 as long as every frame can be used",
+    ),
     MetricSpec(
         key="ppo/unused_frames",
         unit="frame",
@@ -166,6 +209,7 @@ METRICS = (
         "followed them.",
         statistic="sum",
         population="every frame of the iteration",
+        may_be_constant="0 as long as every frame can be used",
     ),
     *OPTION_METRICS,
 )
@@ -199,6 +243,7 @@ class StepLog:
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._last_means: dict[str, float] = {}
+        self._kl_by_pass: dict[str, float] = {}
 
     def note_ratio(self, log_ratio: Tensor) -> None:
         """Keep how far the first minibatch's ratios are from 1; later ones may differ.
@@ -238,6 +283,8 @@ class StepLog:
             self._sums[key] = self._sums.get(key, 0.0) + total
             self._counts[key] = self._counts.get(key, 0) + counts[key]
         self._last_means = {key: total / counts[key] for key, total in sums.items()}
+        if "ppo/kl" in self._last_means:
+            self._kl_by_pass[f"ppo/kl_epoch{self.num_passes}"] = self._last_means["ppo/kl"]
 
     def means(self) -> dict[str, float]:
         """Return the mean of every number over the steps that had it; nothing without a step."""
@@ -256,4 +303,4 @@ class StepLog:
             "health/nan_guard_trips": float(self.num_skipped),
         }
         error = {} if self.ratio_error is None else {"ppo/ratio_max_abs_dev": self.ratio_error}
-        return self.means() | counts | error
+        return self.means() | self._kl_by_pass | counts | error

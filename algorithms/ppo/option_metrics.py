@@ -16,6 +16,8 @@ _STAGES = {
     "slot": "Entropy of what to act with, times the probability of acting",
     "tile": "Entropy of where to act, times the probability of acting",
 }
+UNSCHEDULED = "it has a schedule only if one is set"
+_NO_FREEZE = "no --algo.freeze-actor-iterations or --algo.freeze-actor-until is set"
 _ONE_OPTIMIZER = "--algo.separate-optimizers is off"
 
 OPTION_STEP_METRICS = (
@@ -62,6 +64,7 @@ OPTION_METRICS = (
         unit="1",
         meaning="Step size of the critic in this learn step.",
         statistic="last",
+        may_be_constant=UNSCHEDULED,
         absent_when=_ONE_OPTIMIZER,
     ),
     MetricSpec(
@@ -69,6 +72,7 @@ OPTION_METRICS = (
         unit="1",
         meaning="Weight of the bonus for being undecided whether to act in this learn step.",
         statistic="last",
+        may_be_constant=UNSCHEDULED,
         absent_when="--algo.noop-ent-coef is 0 at start and end",
     ),
     MetricSpec(
@@ -77,6 +81,22 @@ OPTION_METRICS = (
         meaning="Discount per frame in this learn step.",
         statistic="last",
         absent_when="--algo.gamma-end is None",
+    ),
+    MetricSpec(
+        key="ppo/iterations_since_unfreeze",
+        unit="iteration",
+        meaning="Learn steps since the actor was unfrozen: 1 in the first that moved it.",
+        statistic="last",
+        absent_when=f"{_NO_FREEZE}, or the actor is frozen",
+    ),
+    MetricSpec(
+        key="ppo/ev_at_unfreeze",
+        unit="1",
+        meaning="As ppo/explained_variance, when the actor was unfrozen.",
+        statistic="last",
+        absent_when="it is not the first learn step after a freeze, or the returns do not vary",
+        may_be_constant="it is written once",
+        healthy=(0.3, 1.0),
     ),
     MetricSpec(
         key="ppo/choice_frac",

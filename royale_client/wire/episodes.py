@@ -17,9 +17,12 @@ from royale_client.wire.errors import ConfigError, ContractError, MessageDecodeE
 from royale_client.wire.fields import Header, clean_text, text
 from royale_client.wire.limits import Limits
 
-AGGREGATIONS = ("mean", "ratio", "count", "categories")
+AGGREGATIONS = ("mean", "ratio", "share", "count", "categories")
 """How values of several episodes become one: mean; sum of numerators over sum of denominators;
-sum of vectors; how often each category occurs."""
+the same over the episodes of all players, as a share with an interval; sum of vectors; how often
+each number occurs."""
+
+_PAIRS = ("ratio", "share")
 
 MAX_CATEGORY = 65535
 """Largest number of a category: what is counted by it stays small."""
@@ -41,9 +44,9 @@ class EpisodeMetric:
     population: str
     """Which episodes report it, in words."""
     aggregation: str
-    """One of ``mean`` (value: a number), ``ratio`` (value: numerator and denominator), ``count``
-    (value: a vector of counts), ``categories`` (value: the numbers of the categories that occurred,
-    each as often as it did)."""
+    """One of ``mean`` (value: a number), ``ratio`` (value: numerator and denominator), ``share``
+    (value: successes and trials), ``count`` (value: a vector of counts), ``categories`` (value: the
+    numbers of the categories that occurred, each as often as it did)."""
 
     def __post_init__(self) -> None:
         """Refuse an aggregation nobody implements.
@@ -172,7 +175,7 @@ def _fits(metric: EpisodeMetric, value: object, max_count_length: int) -> bool:
         return _is_finite(value)
     if type(value) is not list or not all(_is_finite(item) for item in value):
         return False
-    if metric.aggregation == "ratio":
+    if metric.aggregation in _PAIRS:
         return len(value) == 2
     if metric.aggregation == "categories" and not all(_is_category(item) for item in value):
         return False
@@ -222,6 +225,7 @@ def _form(metric: EpisodeMetric) -> str:
     return {
         "mean": "finite number",
         "ratio": "pair of finite numbers (numerator, denominator)",
+        "share": "pair of finite numbers (successes, trials)",
         "count": "list of finite counts >= 0",
         "categories": f"list of integers from 0 to {MAX_CATEGORY}",
     }[metric.aggregation]

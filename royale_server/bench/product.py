@@ -141,15 +141,15 @@ def window(rows: Sequence[Row]) -> Figures:
     """
     counted = rows[1:]
     frames = sum(row["run/frames"] for row in counted)
-    collect_s = sum(row["time/collect_s"] for row in counted)
+    collect_s = sum(row["time/collection"] for row in counted)
     wall_s = rows[-1]["wall"] - rows[0]["wall"]
     return {
         "collect_per_s": frames / collect_s,
         "frames_per_s": frames / wall_s,
         "iterations": len(counted),
         "rows_per_batch": sum(row["throughput/rows_per_batch"] for row in counted) / len(counted),
-        "infer_share_of_collecting": sum(row["time/infer_s"] for row in counted) / collect_s,
-        "learn_share": sum(row["time/learn_s"] for row in counted) / wall_s,
+        "infer_share_of_collecting": sum(row["time/inference"] for row in counted) / collect_s,
+        "learn_share": sum(row["time/update"] for row in counted) / wall_s,
     }
 
 

@@ -159,6 +159,8 @@ class Hub:
         """Rows with NaN or infinities, by client."""
         self.step_bytes = 0
         """Size of all requests received."""
+        self.clients_lost = 0
+        """Clients that took part and are gone without a goodbye."""
 
     # --- what others may look at -------------------------------------------------------
 
@@ -187,6 +189,12 @@ class Hub:
     def num_members(self) -> int:
         """Sessions taking part."""
         return len(self._roll.by_member)
+
+    @property
+    def clients_missing(self) -> int:
+        """Train clients that take part fewer than the run is meant to have."""
+        present = sum(member.role is Role.TRAIN for member in self._roll.by_member)
+        return max(0, self._config.min_clients - present)
 
     # --- connections --------------------------------------------------------------------
 
@@ -399,7 +407,8 @@ class Hub:
             case HelloReceived(hello=hello):
                 self._hello(peer, hello)
             case GoodbyeReceived(goodbye=goodbye):
-                self._forget(peer, f"goodbye: {goodbye.exception or goodbye.reason}")
+                why = f"goodbye: {goodbye.exception or goodbye.reason}"
+                self._forget(peer, why, said_goodbye=True)
                 self._close(peer, "goodbye")
             case LogReceived(log=log):
                 self._take_log(peer, log)
@@ -774,7 +783,7 @@ class Hub:
             peer.is_closed = True
             peer.connection.close(reason)
 
-    def _forget(self, peer: Peer, why: str) -> None:
+    def _forget(self, peer: Peer, why: str, *, said_goodbye: bool = False) -> None:
         if peer not in self._roll.peers and peer not in self._absence:
             return
         self._roll.peers.pop(peer, None)
@@ -785,6 +794,7 @@ class Hub:
         if member is None:
             return
         del self._roll.by_member[member]
+        self.clients_lost += not (said_goodbye or self._is_stopped)
         self._next_episode[peer.name] = self.scheduler.next_episode(member)
         self._continuity.left(peer)
         if not self._continuity.gone_before_restored(peer) and not self._is_stopped:

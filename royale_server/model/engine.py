@@ -25,8 +25,11 @@ from algorithms.noise import Noise
 from algorithms.storage import Cells, RolloutStorage, contiguous
 from royale_client.wire.messages import Step
 from royale_server import crash_points
+from royale_server.iteration_clock import BOOTSTRAP, CHECKS, UPDATE
 from royale_server.model import random_state
+from royale_server.model.invariants import Expected, check_batch
 from royale_server.model.opponents import Opponents
+from royale_server.model.vram import vram_mb
 from royale_server.scheduler import (
     LEARNER_SEAT,
     Bootstrap,
@@ -98,6 +101,12 @@ class Learned:
     finished: str | None
     """Why the algorithm is done, or None."""
     duration_s: float
+    parts_s: Mapping[str, float]
+    """Where that time went: ``BOOTSTRAP``, ``CHECKS`` and ``UPDATE`` of ``iteration_clock``."""
+    storage_s: float
+    """Spent writing frames since the learn step before, while nobody waited for an action."""
+    memory_mb: Mapping[str, float]
+    """Of the policy's device, by metric key; empty on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,7 @@ class Engine:
         self._has_values = VALUE in storage.step_state
         self._unvalued: list[tuple[IntArray, Arrays]] = []
         self._unwritten: _Unwritten | None = None
+        self._storage_s = 0.0
 
     def add_slots(self, keys: npt.NDArray[np.uint64]) -> None:
         """Take the noise keys of new slots, in the order the ledger numbered them."""
@@ -188,7 +198,7 @@ class Engine:
         """Infer one batch; `settle` writes what is to be kept of it."""
         crash_points.reach("collect")
         started = time.perf_counter()
-        self.settle()
+        self._settle()
         noise = self._noise(batch)
         cells = contiguous(batch.cells)
         if batch.seats is not None:
@@ -204,6 +214,11 @@ class Engine:
 
     def settle(self) -> None:
         """Write what the last batch left; other jobs do it first, so this only chooses when."""
+        started = time.perf_counter()
+        self._settle()
+        self._storage_s += time.perf_counter() - started
+
+    def _settle(self) -> None:
         unwritten, self._unwritten = self._unwritten, None
         if unwritten is None:
             return
@@ -244,6 +259,8 @@ class Engine:
         self,
         command: Learn,
         *,
+        version: int,
+        may_have_gaps: bool,
         returns: Sequence[float],
         discards: Mapping[str, int],
         should_abort: Callable[[], bool],
@@ -253,6 +270,8 @@ class Engine:
 
         Args:
             command: The cells, and what is still to be written to them.
+            version: Policy version that collected them.
+            may_have_gaps: See ``invariants.Expected``.
             returns: Returns of the training episodes that ended in this iteration.
             discards: Frames given up in this iteration, by reason.
             should_abort: Polled between minibatches.
@@ -260,11 +279,15 @@ class Engine:
 
         Raises:
             LearnAborted: If ``should_abort`` said so; weights are as before the step.
+            BrokenBatchError: If the batch must not be learnt from; nothing has changed.
         """
         started = time.perf_counter()
         self.apply(command.effects)
         self._compute_values()
+        valued = time.perf_counter()
         learner = self.learner
+        self._check(command, version, may_have_gaps=may_have_gaps)
+        checked = time.perf_counter()
         step_before = learner.global_step
         learner.feedback(command.cells)
         for reason, count in discards.items():
@@ -278,14 +301,35 @@ class Engine:
             raise
         learner.episodes_finished(np.asarray(returns, np.float64))
         crash_points.reach("learn")
+        storage_s, self._storage_s = self._storage_s, 0.0
+        ended = time.perf_counter()
         return Learned(
             metrics=metrics,
             policy_version=learner.policy_version,
             global_step=learner.global_step,
             frames_wanted=learner.frames_wanted(),
             finished=learner.finished(),
-            duration_s=time.perf_counter() - started,
+            duration_s=ended - started,
+            parts_s={
+                BOOTSTRAP: valued - started,
+                CHECKS: checked - valued,
+                UPDATE: ended - checked,
+            },
+            storage_s=storage_s,
+            memory_mb=vram_mb(self.policy),
         )
+
+    def _check(self, command: Learn, version: int, *, may_have_gaps: bool) -> None:
+        """Refuse a broken batch while nothing has changed yet."""
+        learner = self.learner
+        expected = Expected(
+            version=version,
+            at_least=learner.frames_wanted(),
+            num_slots=len(self._keys),
+            may_have_gaps=may_have_gaps,
+        )
+        action = self.policy.spaces.action
+        check_batch(self.storage, command.cells, action, learner.policy_version, expected)
 
     def snapshot(self, cells: IntArray, effects: Sequence[Effect] = ()) -> Snapshot:
         """Copy the learner's state and the frames in these cells.
@@ -415,7 +459,7 @@ class Engine:
 
     def apply(self, effects: Sequence[Effect]) -> None:
         """Write to the frames what is known by now; a job of its own where nothing else is due."""
-        self.settle()
+        self._settle()
         self._write(effects)
 
     def _write(self, effects: Sequence[Effect]) -> None:

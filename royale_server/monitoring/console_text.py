@@ -132,7 +132,9 @@ def iteration_lines(row: Mapping[str, float], skipped: int = 0) -> list[str]:
         f"env steps {row['run/env_steps']:,}, policy version {row['run/policy_version']:,}",
         f"  {_return_text(row)}",
         f"  {row['throughput/frames_per_s']:,.0f} frames/s; "
-        f"collect {seconds(row['time/collect_s'])}, learn {seconds(row['time/learn_s'])}",
+        f"collect {seconds(row['time/collection'])}, update {seconds(row['time/update'])}, "
+        f"residual {seconds(row['time/residual'])}",
+        f"  {_wait_text(row)}",
         f"  {_headlines(row)}",
         f"  {_discard_text(row)}; {_counted(int(row['server/clients']), 'client')}",
     ]
@@ -143,6 +145,14 @@ def iteration_lines(row: Mapping[str, float], skipped: int = 0) -> list[str]:
     if skipped:
         lines.append(f"  {_counted(skipped, 'iteration')} before it only in metrics.jsonl")
     return [line for line in lines if line.strip()]
+
+
+def _wait_text(row: Mapping[str, float]) -> str:
+    """Who waits for whom: both shares of the same time, side by side."""
+    learner = f"the learner waited {row['throughput/learner_wait_frac']:.0%} for frames"
+    if "client/wait_frac" not in row:
+        return f"{learner}, no client is there"
+    return f"{learner}, clients {row['client/wait_frac']:.0%} for actions"
 
 
 def return_text(row: Mapping[str, float]) -> str | None:

@@ -21,7 +21,7 @@ from royale_server import crash_points
 from royale_server.monitoring.trackers import TrackerThread
 from royale_server.run.identity_record import IdentityRecord, write_identity
 from royale_server.run.layout import RunLayout
-from royale_server.run.records import AppendFile, last_record, plain_record, render
+from royale_server.run.records import AppendFile, last_record, plain_record, render, to_line
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class RunOutput:
         lines = []
         for row in rows:
             try:
-                lines.append(render(plain_record(row)))
+                lines.append(to_line(row))
             except ValueError:
                 logger.exception("a row of %s was left out", stream)
         with self._noting_refusals(stream):

@@ -12,6 +12,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,9 +22,11 @@ NONFINITE_KEY = "nonfinite"
 _MAX_DEPTH = 32
 _MAX_REPR = 200
 _MAX_INT_BITS = 1024
+_PLAIN_INT = 1 << 64
 _MAX_UNWRITTEN = 10_000
 _TAIL_BYTES = 1 << 16
 _PLAIN = frozenset({bool, int, float, str, type(None)})
+_FLAT = _PLAIN | {list}
 _TO_JSON = json.JSONEncoder(ensure_ascii=True, allow_nan=False)
 
 Json: TypeAlias = Any
@@ -57,7 +60,34 @@ def plain_record(record: Mapping[Any, object]) -> dict[str, Json]:
 
 def to_line(record: Mapping[Any, object]) -> bytes:
     """Write a record as one line of strict JSON: ASCII, with one newline, at the end."""
-    return render(plain_record(record))
+    line = _line_of_plain(record)
+    return render(plain_record(record)) if line is None else line
+
+
+def _line_of_plain(record: Mapping[Any, object]) -> bytes | None:
+    """Write a record that JSON can express as it is; None if it may not be one.
+
+    Nearly every record is: names, finite numbers, lists of those. Looked at as a whole, it costs
+    half of what a look at each entry does.
+    """
+    values = record.values()
+    if type(record) is not dict or not set(map(type, values)) <= _FLAT or NONFINITE_KEY in record:
+        return None
+    lists = [value for value in values if type(value) is list]
+    numbers = [value for value in values if type(value) is int]
+    is_plain = (
+        set(map(type, record)) <= {str}
+        and set(map(type, chain.from_iterable(lists))) <= {float}
+        and (not numbers or -_PLAIN_INT <= min(numbers) <= max(numbers) <= _PLAIN_INT)
+    )
+    if not is_plain:
+        return None
+    try:
+        text = _TO_JSON.encode(record)
+    except ValueError:  # a number that is not finite
+        return None
+    # What is not ASCII may be a lone surrogate.
+    return None if "\\u" in text else text.encode("ascii") + b"\n"
 
 
 def render(plain: Mapping[str, Json]) -> bytes:

@@ -7,7 +7,7 @@ rules what is due. One batch or learn step is in flight at a time. Never keeps w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from royale_server.scheduler.batches import Batches
 from royale_server.scheduler.closing import Closing
@@ -123,6 +123,17 @@ class Scheduler:
     def num_train_sessions(self) -> int:
         """Train sessions taking part, or awaited from a checkpoint."""
         return len(self._roster.trainers)
+
+    def train_groups(self) -> Iterator[Group]:
+        """Groups of the train sessions taking part, in order of joining."""
+        return self._roster.train_groups()
+
+    @property
+    def num_stragglers(self) -> int:
+        """Groups of them that have begun and are too slow to be waited for."""
+        return sum(
+            group.entered and not self.dispatcher.waits_for(group) for group in self.train_groups()
+        )
 
     @property
     def is_open(self) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from checkpoints import list_checkpoints
 from royale_server import crash_points
+from royale_server.monitoring.declarations import Dictionary, deterministic_keys
 from royale_server.tools.comparing import (
     ATTEMPT,
     ITERATION,
@@ -48,6 +49,8 @@ class Check:
     """Longest time without a new row, until a server listens, and until it ends."""
     folder: Path
     """Where runs and logs lie."""
+    specs: Dictionary = field(default_factory=lambda: Dictionary(()))
+    """Declarations: keys of families must agree where a row has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +118,10 @@ def judge(
         killed_after: Last iteration of B before it was killed.
     """
     last = max(a_rows)
+    written = set[str]().union(*a_rows.values(), *b_rows.values())
+    keys = check.keys | deterministic_keys(check.specs, written)
     return Verdict(
-        differences=differences(a_rows, b_rows, check.keys, last_iteration=last),
+        differences=differences(a_rows, b_rows, keys, last_iteration=last),
         never_written=never_written([*a_rows.values(), *b_rows.values()], check.always),
         iterations=last,
         after_kill=last - killed_after,

@@ -15,11 +15,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from algorithms.metric_spec import MetricSpec
 from royale_client.wire.errors import ConfigError, RoyaleError
 from royale_server import crash_points
 from royale_server.cli import Command, RefusedCommandError, read_command, registry_for
-from royale_server.monitoring.declarations import declared, deterministic_keys
+from royale_server.monitoring.declarations import Dictionary, declared, deterministic_keys
 from royale_server.tools.answers import ToolCode, ToolError
 from royale_server.tools.checkpoint_list import columns
 from royale_server.tools.children import interruptible
@@ -122,6 +121,7 @@ def run(arguments: argparse.Namespace) -> ToolCode:
             iterations=arguments.iterations,
             silence_s=arguments.silence,
             folder=folder.path,
+            specs=specs,
         )
         verdict = carry_out(check, _say)
         folder.is_worth_keeping = not verdict.is_same
@@ -179,7 +179,7 @@ def _plan(arguments: argparse.Namespace, save_every: int) -> KillPlan:
     return KillPlan(point=point, count=count, save_every=save_every, seed=seed)
 
 
-def _declarations(command: Command) -> dict[str, MetricSpec]:
+def _declarations(command: Command) -> Dictionary:
     """What the numbers are; the learner says so of its own. This imports torch."""
     learner = command.chosen.algo_entry.load_implementation()
     return declared(learner.metrics)

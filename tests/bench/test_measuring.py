@@ -18,9 +18,9 @@ def row(wall, frames=100, collect_s=0.5):
     return {
         "wall": wall,
         "run/frames": frames,
-        "time/collect_s": collect_s,
-        "time/infer_s": 0.1,
-        "time/learn_s": 0.25,
+        "time/collection": collect_s,
+        "time/inference": 0.1,
+        "time/update": 0.25,
         "throughput/rows_per_batch": 4.0,
     }
 

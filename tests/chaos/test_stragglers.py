@@ -28,7 +28,7 @@ def measure(server: Server) -> tuple[float, list[dict]]:
     done = len(records.metrics(server.run)) if (server.run / "metrics.jsonl").exists() else 0
     server.wait_for(f"iteration {done + SETTLING + MEASURED}:", timeout_s=300)
     rows = records.metrics(server.run)[done + SETTLING : done + SETTLING + MEASURED]
-    return sum(r["run/frames"] for r in rows) / sum(r["time/collect_s"] for r in rows), rows
+    return sum(r["run/frames"] for r in rows) / sum(r["time/collection"] for r in rows), rows
 
 
 def told(rows: list[dict]) -> str:

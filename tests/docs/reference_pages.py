@@ -31,7 +31,7 @@ from royale_client.envs.registry import find_provider  # noqa: E402
 from royale_server.builtin_components import builtin_registry  # noqa: E402
 from royale_server.cli_flags import Flag, field_docstrings, flags_of  # noqa: E402
 from royale_server.config import Pair, ServerConfig  # noqa: E402
-from royale_server.monitoring.declarations import SERVER_METRICS  # noqa: E402
+from royale_server.monitoring.declarations import GROUPS, SERVER_METRICS  # noqa: E402
 from royale_server.run.identity import resume_rules  # noqa: E402
 from royale_server.run.writer import ENVELOPE_KEYS  # noqa: E402
 
@@ -158,30 +158,45 @@ def metrics() -> str:
         "# Keys of `metrics.jsonl`",
         NOTE,
         "One row per iteration. A key that was not measured is absent, never 0. *Repeats* says "
-        "whether two runs with the same seed and settings must write the same number.",
+        "whether two runs with the same seed and settings must write the same number; *healthy* "
+        "is the band of a run that is well, where there is one. `<n>` stands for a number, "
+        "`<id>` for an environment id, `<name>` for what a client declares; those of the arena are "
+        "in [arena-tables.md](arena-tables.md).",
         f"Beside these, every row has {envelope}.",
-        "## Of the server",
-        metric_table(SERVER_METRICS),
-        "## Of `ppo`",
-        metric_table(PPO_METRICS),
     ]
+    for group in GROUPS:
+        specs = [spec for spec in SERVER_METRICS if spec.group == group]
+        if specs:
+            parts += [f"## `{group}`", metric_table(specs)]
+    parts += ["## Of `ppo`", metric_table(PPO_METRICS)]
     return page(parts)
 
 
 def metric_table(specs: Iterable[MetricSpec]) -> str:
     """Return a table of declared keys."""
-    lines = ["| key | unit | meaning | repeats |", "| --- | --- | --- | --- |"]
+    lines = ["| key | unit | meaning | healthy | repeats |", "| --- | --- | --- | --- | --- |"]
     for spec in specs:
-        row = (f"`{spec.key}`", spec.unit, meaning(spec), "yes" if spec.deterministic else "no")
+        repeats = "yes" if spec.deterministic else "no"
+        row = (f"`{spec.key}`", spec.unit, meaning(spec), band(spec), repeats)
         lines.append(f"| {' | '.join(cell(text) for text in row)} |")
     return "\n".join(lines)
+
+
+def band(spec: MetricSpec) -> str:
+    """Show the healthy band of a declaration, if it has one."""
+    if spec.healthy is None:
+        return ""
+    low, high = spec.healthy
+    return f"{low:g}" if low == high else f"{low:g} … {high:g}"
 
 
 def meaning(spec: MetricSpec) -> str:
     """Put what a declaration says into words."""
     text = f"{spec.meaning} Statistic: {spec.statistic}."
     text += f" Over: {spec.population}." if spec.population else ""
+    text += f" Of: {spec.scope}." if spec.scope != "all" else ""
     text += f" Absent when: {spec.absent_when}." if spec.absent_when else ""
+    text += f" May stay the same: {spec.may_be_constant}." if spec.may_be_constant else ""
     return text
 
 
@@ -206,8 +221,10 @@ def arena() -> str:
         grid(("name", "what it does"), ((n, entry.meaning) for n, entry in BOTS.items())),
         "## Numbers of an episode",
         "Every record of a seat's episode in `episodes.jsonl` holds these, as `metrics/NAME`. A "
-        "*ratio* is a numerator and a denominator, a *count* a vector, *categories* a "
-        "list of numbers, one for each time.",
+        "*ratio* is a numerator and a denominator, a *share* successes and trials, a *count* a "
+        "vector, *categories* a list of what was played. In a row of `metrics.jsonl` they are "
+        "joined over the iteration's episodes, under `NAME` where that begins with `policy/`, else "
+        "under `env/NAME`; see [metrics.md](metrics.md).",
         grid(
             ("name", "unit", "over", "kind"),
             ((f"`{m.name}`", m.unit, m.population, m.aggregation) for m in EPISODE_METRICS),

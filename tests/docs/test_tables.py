@@ -84,3 +84,13 @@ OWED = console_text.Owed(client="left", group=0, is_first=False, for_s=5.0)
 )
 def test_console_line_is_told_as_it_appears(line):
     assert line in LOOP
+
+
+def test_every_invariant_of_a_batch_is_told():
+    source = (ROOT / "royale_server" / "model" / "invariants.py").read_text("utf-8")
+    named = set(re.findall(r'BrokenBatchError\(\s*"(\w+)"', source))
+    named |= {f"{name}_finite" for name in ("reward", "log_prob", "value")}
+    told = {
+        name for row in rows(LOOP, "invariant | what") for name in re.findall(r"`(\w+)`", row[0])
+    }
+    assert told == named

@@ -17,6 +17,7 @@ from royale_server.run.records import (
     last_record,
     plain_record,
     read_records,
+    render,
     to_line,
 )
 
@@ -129,6 +130,7 @@ VALUES = st.recursive(st.floats() | st.text(), st.lists, max_leaves=4)
 def test_any_record_is_one_line_that_a_strict_reader_reads(record):
     record.pop("nonfinite", None)
     line = to_line(record)
+    assert line == render(plain_record(record))  # whichever way it was written
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     strict(line)

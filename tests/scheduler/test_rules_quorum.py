@@ -96,6 +96,7 @@ def a_straggler_leaves_and_returns() -> Desk:
     a, b = desk.enter("a", 1), desk.enter("b", 1)
     in_step(desk, a)  # a's turns: 10 ms, three times; b has 30 ms
     for _ in range(3):
+        assert desk.scheduler.num_stragglers == 0
         desk.wait(1.0)
         desk.send(b.groups[0])
     in_step(desk, b)

@@ -371,6 +371,8 @@ class LoopWorld:
         job = partial(
             self.engine.learn,
             command,
+            version=self.hub.scheduler.ledger.version,
+            may_have_gaps=True,
             returns=[],
             discards={},
             should_abort=lambda: False,

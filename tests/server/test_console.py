@@ -26,10 +26,13 @@ ROW = {
     "throughput/collect_frames_per_s": 6606.4,
     "throughput/frames_per_s": 5120.0,
     "throughput/rows_per_batch": 16.0,
-    "time/iteration_s": 0.4,
-    "time/collect_s": 0.31,
-    "time/infer_s": 0.1,
-    "time/learn_s": 0.09,
+    "time/iteration": 0.4,
+    "time/collection": 0.31,
+    "time/inference": 0.1,
+    "time/update": 0.09,
+    "time/residual": 0.001,
+    "throughput/learner_wait_frac": 0.52,
+    "client/wait_frac": 0.3,
     "server/clients": 2,
     "server/discarded_frames": 12,
     "server/discarded_late": 8,
@@ -107,7 +110,8 @@ def test_an_iteration_is_a_short_block():
         "iteration 12: step 24,576, env steps 24,580, policy version 12",
         "  mean return of the last 100 episodes 187.4; 23 episodes ended, return 150.0 to 200.0, "
         "mean length 187.0",
-        "  5,120 frames/s; collect 0.31 s, learn 0.09 s",
+        "  5,120 frames/s; collect 0.31 s, update 0.09 s, residual 0.00 s",
+        "  the learner waited 52% for frames, clients 30% for actions",
         "  policy_loss -0.01234, value_loss 31.25, kl 0.0041",
         "  discarded 12 frames so far (late 8, lost 4); 2 clients",
     ]
@@ -124,7 +128,7 @@ def test_an_iteration_without_an_ended_episode_says_so():
 
 def test_an_algorithm_without_losses_has_no_empty_line():
     row = {key: value for key, value in ROW.items() if not key.startswith("ppo/")}
-    assert len(console_text.iteration_lines(row)) == 4
+    assert len(console_text.iteration_lines(row)) == 5
 
 
 def test_frames_that_the_books_miss_are_named():

@@ -53,6 +53,7 @@ def test_a_client_that_vanishes_loses_the_frame_in_flight_and_nothing_else():
     play(world, [stays, goes], 3)
     until_acting(world, goes, stays)
     goes.vanish()
+    assert world.hub.clients_lost == 1
     play(world, [stays], 8)
     assert world.lessons, "the other client's frames are learnt from"
     assert given_up(world) == {"lost": 1}
@@ -68,7 +69,10 @@ def test_a_last_step_before_goodbye_loses_no_frame():
     client.step(obs=[1, 2])
     client.step(obs=[], asks=[False, False], rewards=[5, 6], truncated=[True, True], final=[3, 4])
     client.goodbye()
+    assert world.hub.clients_lost == 0
+    assert world.hub.clients_missing == 1  # of --min-clients 1
     other = world.client("other", groups=(2,))
+    assert world.hub.clients_missing == 0
     play(world, [other], 3)
     (lesson,) = world.lessons
     assert lesson.rewards[:2] == [5, 6]

@@ -213,7 +213,13 @@ def test_learning_sees_the_learners_frames_alone() -> None:
     (learn,) = [command for command in commands if isinstance(command, Learn)]
     assert len(learn.cells) == TARGET
     learned = table.engine.learn(
-        learn, returns=[], discards={}, should_abort=lambda: False, progress=lambda *_: None
+        learn,
+        version=table.scheduler.ledger.version,
+        may_have_gaps=False,
+        returns=[],
+        discards={},
+        should_abort=lambda: False,
+        progress=lambda *_: None,
     )
     assert learned.global_step == TARGET
     slots = table.engine.storage.copy_frames(learn.cells)["slots"]

@@ -29,6 +29,7 @@ from royale_server.exit_codes import ExitCode
 from royale_server.model.build import Components
 from royale_server.model.worker import InlineWorker
 from royale_server.monitoring.console import Console
+from royale_server.run.writer import WriterHealth
 from royale_server.saved_run import from_contents
 from royale_server.saver import Mark
 from royale_server.trainer import End, Start, Trainer
@@ -38,7 +39,7 @@ from tests.server.resume_world import EnvClient
 PAIR = Pair(policy="mlp-policy", policy_variant="default", algo="ppo", algo_variant="default")
 FRAMES = 64
 IDLE_ROUNDS = 20
-OF_THE_ATTEMPT = ("time/", "throughput/", "server/", "run/attempt")
+OF_THE_ATTEMPT = ("time/", "throughput/", "server/", "client/", "run/attempt", "health/")
 """Prefixes of metrics that tell of one attempt and its machine, not of the run."""
 
 
@@ -54,6 +55,9 @@ class InstantWriter:
 
     def metrics(self, row: dict[str, Any], step: int) -> None:
         self.rows.append(row)
+
+    def health(self) -> WriterHealth:
+        return WriterHealth(queued=0, unwritten=0, dropped=0, last_seq=len(self.rows), trackers=())
 
     def episodes(self, rows: Any) -> None:
         """Not looked at."""

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from algorithms.ppo.metrics import METRICS
+from royale_server.monitoring.declarations import declared
 from royale_server.tools.main import main
 from tests.system import records
 from tests.system.processes import Processes
@@ -20,6 +22,17 @@ FLAGS = (
     *("--selfplay.mix", "mirror=0.5,pool=0.5", "--selfplay.snapshot-every", 1),
     *("--selfplay.scripted", "push", "--exp-name", "battles"),
 )
+
+
+READ_BY_ALARMS = {
+    *("env/illegal_action_rate", "env/elixir_count_exact_frac", "env/draw_rate"),
+    *("env/win_rate_by_seat_ci95_lo", "env/win_rate_by_seat_ci95_hi"),
+    *("env/episode_steps_at_cap_frac", "env/reward_shaping_abs", "env/reward_terminal_abs"),
+    *("policy/cards_per_match", "policy/tile_top1_share", "policy/card_tile_top10_share"),
+    *("ppo/noop_entropy", "ppo/ratio_max_abs_dev", "health/nan_guard_trips"),
+    *("env/seat/0/return_mean", "env/seat/1/return_p10", "selfplay/episodes_snapshot"),
+}
+"""Keys that alarms of the arena read, and some of every scope."""
 
 
 @pytest.mark.chaos  # half a minute
@@ -37,6 +50,12 @@ def test_a_run_in_the_arena_plays_all_kinds_of_opponents_and_can_be_evaluated(
         # What was stored is what is evaluated anew before the first step: same weights, same masks.
         assert row["ppo/ratio_max_abs_dev"] <= 1e-4
     assert sum(row["server/opponent_frames"] for row in rows) > 0
+    specs = declared(METRICS)
+    met = records.declarations_met(rows, specs)
+    assert {key for key, spec in specs.items() if not spec.absent_when} <= met
+    assert records.constant_keys(rows, specs) == set()
+    assert set().union(*rows) >= READ_BY_ALARMS
+    assert max(row.get("policy/cards_per_match", 0) for row in rows) > 0
 
     replays = tmp_path / "replays"
     words = ["eval", str(server.run), "--against", "noop", "--battles", "4", "--json"]

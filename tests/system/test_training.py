@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from algorithms.ppo.metrics import METRICS
+from royale_server.iteration_clock import PARTS
 from royale_server.monitoring.declarations import declared
 from royale_server.run.writer import ENVELOPE_KEYS
 from tests.system import records
@@ -75,7 +76,12 @@ def test_dummy_run_stops_at_300_frames_and_says_so_to_its_client(processes: Proc
     server = processes.server(pair=DUMMY)
     client = processes.client(server, "dummy-v1", "--num-episodes", 1)
     assert (client.wait(), server.wait()) == (0, 0)
-    assert records.metrics(server.run)[-1]["run/step"] == 300
+    rows = records.metrics(server.run)
+    assert rows[-1]["run/step"] == 300
+    specs = declared(())  # the algorithm declares nothing and learns nothing
+    met = records.declarations_met(rows, specs)
+    assert {key for key, spec in specs.items() if not spec.absent_when} <= met
+    assert records.constant_keys(rows, specs) == set()
     client.wait_for(r"the server stopped \(finished\): 300 of 300 frames collected")
 
 
@@ -118,8 +124,16 @@ def test_cartpole_run_with_two_clients_writes_every_file_and_loses_no_frame(proc
 
 MARKS_OF_DRIFT = {"run/identity_drift", "run/dirty"}
 """Only in runs that were resumed as something else."""
-OF_SELF_PLAY = {key for key in declared(METRICS) if key.startswith("selfplay/")}
+OF_SELF_PLAY = {key for key in declared(METRICS) if key.startswith(("selfplay/", "env/seat/"))}
 """Only with environments of several seats."""
+OF_SEVERAL = {key for key in declared(METRICS) if key.startswith("env/id/")}
+"""Only with several environment ids."""
+OF_HELLO = {"env/<name>", "policy/<name>"}
+"""Only where an environment declares numbers of its own."""
+OF_DEVICE = {key for key in declared(METRICS) if key.startswith("health/vram_")}
+"""Only on a GPU."""
+OF_FREEZE = {"ppo/iterations_since_unfreeze", "ppo/ev_at_unfreeze"}
+ELSEWHERE = MARKS_OF_DRIFT | OF_SELF_PLAY | OF_SEVERAL | OF_HELLO | OF_DEVICE
 
 
 def test_metric_keys_of_a_run_are_those_that_are_declared(processes: Processes):
@@ -129,26 +143,37 @@ def test_metric_keys_of_a_run_are_those_that_are_declared(processes: Processes):
 
     rows = records.metrics(server.run)
     specs = declared(METRICS)
-    emitted = set().union(*rows)
-    assert emitted - set(specs) <= set(ENVELOPE_KEYS)
-    assert set(ENVELOPE_KEYS) - {"nonfinite"} <= emitted
+    met = records.declarations_met(rows, specs)
+    assert set(ENVELOPE_KEYS) - {"nonfinite"} <= set().union(*rows)
     always = {key for key, spec in specs.items() if not spec.absent_when}
     for row in rows:
         assert always <= set(row)
-    assert set(specs) - emitted == NEVER_WITH_DEFAULTS | MARKS_OF_DRIFT | OF_SELF_PLAY
+    by_luck = {key for key in specs if key.startswith("server/loop_lag_")}  # ten looks a second
+    assert set(specs) - met - by_luck == NEVER_WITH_DEFAULTS | OF_FREEZE | ELSEWHERE
+    assert records.constant_keys(rows, specs) == set()
+    for row in rows:
+        parts = [row[f"time/{part}"] for part in PARTS]
+        assert sum(parts) == pytest.approx(row["time/iteration"])
 
 
 def test_keys_of_an_option_appear_with_it(processes: Processes):
     options = (
         *("--algo.scale-rewards", "--algo.dual-clip", 3, "--algo.lr-backoff-kl", 0.1),
         *("--algo.separate-optimizers", "--algo.gamma-end", 0.995),
+        *("--algo.freeze-actor-iterations", 1),
     )
     server = processes.server(*SHORT, *options)
     client = processes.client(server, *CARTPOLE, "--num-envs", 8)
     assert (server.wait(), client.wait()) == (0, 0)
-    emitted = set().union(*records.metrics(server.run))
-    left_out = MARKS_OF_DRIFT | NEEDS_MASKS | OF_SELF_PLAY
-    assert set(declared(METRICS)) - left_out <= emitted
+    rows, specs = records.metrics(server.run), declared(METRICS)
+    by_luck = {key for key in specs if key.startswith("server/loop_lag_")}
+    left_out = NEEDS_MASKS | ELSEWHERE | by_luck
+    assert set(specs) - left_out <= records.declarations_met(rows, specs)
+    assert records.constant_keys(rows, specs) == set()
+    # Frozen in the first learn step, so the second is the first after it.
+    assert [row.get("ppo/iterations_since_unfreeze") for row in rows] == [None, 1, 2, 3, 4, 5]
+    assert ["ppo/ev_at_unfreeze" in row for row in rows] == [False, True, *[False] * 4]
+    assert not {key for key in rows[0] if key.startswith(("ppo/kl", "ppo/clip", "ppo/entropy"))}
 
 
 def test_target_that_no_round_divides_is_met_by_three_clients_without_loss(processes: Processes):
@@ -162,6 +187,10 @@ def test_target_that_no_round_divides_is_met_by_three_clients_without_loss(proce
     assert [client.wait() for client in clients] == [0, 0, 0]
     rows = records.metrics(server.run)
     assert_nothing_lost(rows)
+    # Handing work between threads is all that is not measured.
+    shares = [abs(row["time/residual"]) / row["time/iteration"] for row in rows]
+    assert min(shares) < 0.02
+    assert all(0 <= row["client/wait_frac"] <= 1 for row in rows)
     # A batch holds at most one group of 5 rows of each client: it overshoots by fewer than 15. The
     # last iteration wants what is left of the 6,000 frames.
     wanted = [2048, 2048, 6000 - rows[1]["run/step"]]
@@ -188,4 +217,5 @@ def test_run_in_which_no_episode_ended_has_no_return(processes: Processes):
     assert server.wait() == 0
     rows = records.metrics(processes.run)
     assert [row["run/frames"] for row in rows] == [32, 32]
-    assert not [key for row in rows for key in row if key.startswith("env/")]
+    # The environment declares nothing either, so neither group has a key.
+    assert not [key for row in rows for key in row if key.startswith(("env/", "policy/"))]

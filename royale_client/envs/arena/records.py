@@ -107,7 +107,7 @@ class _Source:
 
     metric: EpisodeMetric
     value: Callable[[Ended], Any]
-    """A number for a mean, numerator and denominator for a ratio, a list for the others."""
+    """A number for a mean, numerator and denominator for a ratio or share, a list else."""
 
 
 _ALL = "every episode of a seat"
@@ -130,6 +130,10 @@ def _count(name: str, unit: str, population: str, value: Callable[[Ended], list[
     return _Source(EpisodeMetric(name, unit, population, "count"), value)
 
 
+def _share(name: str, population: str, value: Callable[[Ended], tuple[float, float]]) -> _Source:
+    return _Source(EpisodeMetric(name, "1", population, "share"), value)
+
+
 _BATTLE: tuple[_Source, ...] = (
     _mean("episode_steps", "decision", _ALL, lambda e: e.steps),
     _mean("ticks", "tick", _ALL, lambda e: e.ticks),
@@ -141,9 +145,8 @@ _BATTLE: tuple[_Source, ...] = (
     _mean("tower_hp_frac_end_enemy", "1", _ALL, lambda e: e.enemy_hp_share),
     _ratio("draw_rate", "1", _FINISHED, lambda e: (e.outcome == DRAWN, e.outcome != RUNNING)),
     _ratio("win_rate", "1", "episodes with a winner", lambda e: (e.is_won, e.is_decided)),
-    _ratio(
+    _share(
         "win_rate_by_seat",
-        "1",
         "battles with a winner: share won by seat 0; seat 0 alone reports it, whoever plays it",
         lambda e: (e.is_won, e.is_decided and e.seat == 0),
     ),
@@ -178,21 +181,26 @@ _BATTLE: tuple[_Source, ...] = (
 )
 
 _POLICY: tuple[_Source, ...] = (
-    _mean("cards_per_match", "card", _ALL, lambda e: e.plays),
-    _ratio("cards_per_100_decisions", "card", _DECISIONS, lambda e: (100 * e.plays, e.steps)),
-    _ratio("noop_rate", "1", _DECISIONS, lambda e: (e.counts[NO_OPS], e.steps)),
+    _mean("policy/cards_per_match", "card", _ALL, lambda e: e.plays),
     _ratio(
-        "noop_rate_choice",
+        "policy/cards_per_100_decisions", "card", _DECISIONS, lambda e: (100 * e.plays, e.steps)
+    ),
+    _ratio("policy/noop_rate", "1", _DECISIONS, lambda e: (e.counts[NO_OPS], e.steps)),
+    _ratio(
+        "policy/noop_rate_choice",
         "1",
         _CHOICES,
         lambda e: (e.counts[CHOICE_NO_OPS], e.counts[CHOICE_STEPS]),
     ),
-    _ratio("forced_noop_frac", "1", _DECISIONS, lambda e: (e.counts[FORCED_STEPS], e.steps)),
+    _ratio("policy/forced_noop_frac", "1", _DECISIONS, lambda e: (e.counts[FORCED_STEPS], e.steps)),
     _ratio(
-        "legal_actions_mean", "action", _DECISIONS, lambda e: (e.counts[LEGAL_ACTIONS], e.steps)
+        "policy/legal_actions_mean",
+        "action",
+        _DECISIONS,
+        lambda e: (e.counts[LEGAL_ACTIONS], e.steps),
     ),
     _ratio(
-        "legal_actions_mean_choice",
+        "policy/legal_actions_mean_choice",
         "action",
         _CHOICES,
         lambda e: (e.counts[LEGAL_ACTIONS] - e.counts[FORCED_STEPS], e.counts[CHOICE_STEPS]),
@@ -206,7 +214,7 @@ _POLICY: tuple[_Source, ...] = (
         ),
         lambda e: e.placed,
     ),
-    _count("tile_plays", "play", "plays by tile, row * 12 + column, own frame", lambda e: e.tiles),
+    _count("policy/tile", "play", "plays by tile, row * 12 + column, own frame", lambda e: e.tiles),
 )
 
 
@@ -251,25 +259,25 @@ def _card(card: int, name: str) -> tuple[_Source, ...]:
     holders = f"episodes of a seat whose deck holds {name}"
     return (
         _ratio(
-            f"card_play_frac/{key}",
+            f"policy/card_play_frac/{key}",
             "1",
             f"{holders}: share of all plays",
             lambda e: (e.played[card], e.plays),
         ),
         _ratio(
-            f"card_in_hand_frac/{key}",
+            f"policy/card_in_hand_frac/{key}",
             "1",
             f"{holders}: share of decisions with it in hand",
             lambda e: (e.in_hand[card], e.steps),
         ),
         _ratio(
-            f"card_legal_frac/{key}",
+            f"policy/card_legal_frac/{key}",
             "1",
             f"decisions with {name} in hand: share in which it could be played",
             lambda e: (e.playable[card], e.in_hand[card]),
         ),
         _ratio(
-            f"card_play_rate/{key}",
+            f"policy/card_play_rate/{key}",
             "1",
             f"decisions in which {name} could be played: share in which it was",
             lambda e: (e.played[card], e.playable[card]),
@@ -325,7 +333,7 @@ _Reader: TypeAlias = tuple[str, bool, Callable[[Ended], Any]]
 def _readers(sources: Iterable[_Source]) -> tuple[_Reader, ...]:
     """Return name, whether it is a ratio, and where the value comes from: looked up once."""
     return tuple(
-        (source.metric.name, source.metric.aggregation == "ratio", source.value)
+        (source.metric.name, source.metric.aggregation in ("ratio", "share"), source.value)
         for source in sources
     )
 

@@ -212,7 +212,9 @@ def test_a_bots_rows_do_not_ask_and_it_plays_its_seat_until_the_battle_ends() ->
         assert turn.asks.nonzero()[0].tolist() == asking
     assert turn.terminated[:2].all()
     assert turn.rewards[1] > 0.5, "nobody answers, so the bot wins"
-    plays = {r["row"]: r["metrics"]["cards_per_match"] for r in turn.episodes if r["row"] < 2}
+    plays = {
+        r["row"]: r["metrics"]["policy/cards_per_match"] for r in turn.episodes if r["row"] < 2
+    }
     assert plays[1] > 0
     assert plays[0] == 0
     assert turn.asks is None, "the next episode is the learner's in every seat"

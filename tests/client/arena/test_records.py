@@ -95,20 +95,20 @@ def test_a_record_says_what_a_recount_says(played):
         steps, outcome = count["steps"], battles.outcome[i]
         assert record["episode_steps"] == steps == -(-battles.tick[i] // 5)
         assert record["ticks"] == battles.tick[i]
-        assert record["cards_per_match"] == count["plays"] == battles.plays[i, seat]
-        assert record["cards_per_100_decisions"] == [100 * count["plays"], steps]
+        assert record["policy/cards_per_match"] == count["plays"] == battles.plays[i, seat]
+        assert record["policy/cards_per_100_decisions"] == [100 * count["plays"], steps]
         assert record["illegal_action_rate"] == [count["illegal"], steps]
         assert record["mask_disagreements"] == 0
-        assert record["forced_noop_frac"] == [count["forced"], steps]
-        assert record["noop_rate"] == [count["noop"], steps]
-        assert record["noop_rate_choice"] == [count["choice noop"], steps - count["forced"]]
-        assert record["legal_actions_mean"] == [count["legal"], steps]
+        assert record["policy/forced_noop_frac"] == [count["forced"], steps]
+        assert record["policy/noop_rate"] == [count["noop"], steps]
+        assert record["policy/noop_rate_choice"] == [count["choice noop"], steps - count["forced"]]
+        assert record["policy/legal_actions_mean"] == [count["legal"], steps]
         choice_legal = count["legal"] - count["forced"]
-        assert record["legal_actions_mean_choice"] == [choice_legal, steps - count["forced"]]
+        assert record["policy/legal_actions_mean_choice"] == [choice_legal, steps - count["forced"]]
         np.testing.assert_allclose(record["mean_elixir_at_decision"], [count["elixir"] / 28, steps])
         assert record["frac_elixir_above_99"] == [count["full"], steps]
         assert record["elixir_leak_frac"] == [battles.leak_decisions[i, seat], steps]
-        assert record["tile_plays"] == [count["tile", tile] for tile in range(240)]
+        assert record["policy/tile"] == [count["tile", tile] for tile in range(240)]
         elixir = record["elixir_at_decision"]
         assert elixir == [count["at", level] for level in range(11)]
         assert "play_rate_by_elixir/0" not in record
@@ -122,10 +122,10 @@ def test_a_record_says_what_a_recount_says(played):
             if card not in battles.deck[i, seat]:
                 assert not [name for name in record if name.endswith("/" + key)]
                 continue
-            assert record[f"card_play_frac/{key}"] == [plays, count["plays"]]
-            assert record[f"card_in_hand_frac/{key}"] == [hand, steps]
-            assert record.get(f"card_legal_frac/{key}", [0, 0]) == [playable, hand]
-            assert record.get(f"card_play_rate/{key}", [0, 0]) == [plays, playable]
+            assert record[f"policy/card_play_frac/{key}"] == [plays, count["plays"]]
+            assert record[f"policy/card_in_hand_frac/{key}"] == [hand, steps]
+            assert record.get(f"policy/card_legal_frac/{key}", [0, 0]) == [playable, hand]
+            assert record.get(f"policy/card_play_rate/{key}", [0, 0]) == [plays, playable]
         assert record["win_rate"] == [outcome == seat + 1, 1]
         assert record["draw_rate"] == [0, 1]
         assert record["crown_diff"] == battles.crowns[i, seat] - battles.crowns[i, enemy]
@@ -155,7 +155,7 @@ def test_an_episode_that_was_cut_off_is_neither_won_nor_drawn(deal):
     battles, tallies = deal(1), empty_tallies(1)
     step(battles, np.zeros((1, 2), np.int32))
     record = episode_metrics(battles, tallies, 0)[0]
-    for name in ("win_rate", "draw_rate", "win_rate_by_seat", "noop_rate"):
+    for name in ("win_rate", "draw_rate", "win_rate_by_seat", "policy/noop_rate"):
         assert name not in record
     assert record["tower_hp_frac_end_own"] == 1
 
