@@ -230,6 +230,10 @@ class Learner(ABC):
     global_step: int
     """Stored frames since the run began."""
 
+    suspects: tuple[dict[str, Any], ...] = ()
+    """Frames of the newest learn step that a person should look at if something is wrong, the worst
+    first; plain data."""
+
     def __init__(self, config: LearnerConfig, policy: Policy, *, seed: int) -> None:
         self.config = config
         self.policy = policy

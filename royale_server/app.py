@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,7 @@ from algorithms.base import LearnerState
 from checkpoints import CheckpointContents
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.limits import Limits
+from royale_server.alarms.declaration import Alarm
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.hub import Hub
@@ -37,13 +38,16 @@ from royale_server.monitoring.console_text import server_url
 from royale_server.monitoring.logging_setup import copied_to
 from royale_server.preconditions import read_token
 from royale_server.registry import AlgorithmEntry, PolicyEntry
+from royale_server.resume_command import resume_command
 from royale_server.run.attempt import Attempt, open_attempt
-from royale_server.run.control import ControlFile, ControlThread
+from royale_server.run.control import ControlThread
+from royale_server.run.inbox import Inbox
 from royale_server.run.output import WriteFailure
 from royale_server.saved_run import from_contents, learner_state, spaces_of
 from royale_server.saver import Mark
 from royale_server.stop_signals import handle_stop_signals, interrupt_on_sigterm
 from royale_server.trainer import Start, Trainer
+from royale_server.watch import Surroundings, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +70,7 @@ def run(
     policy_entry: PolicyEntry,
     algo_entry: AlgorithmEntry,
     console: Console,
+    alarms: Sequence[Alarm] = (),
 ) -> int:
     """Run one attempt to its end.
 
@@ -74,6 +79,7 @@ def run(
         policy_entry: The chosen policy.
         algo_entry: The chosen algorithm.
         console: Where a person watches.
+        alarms: What is asked of every metrics row.
 
     Returns:
         The exit code.
@@ -91,7 +97,7 @@ def run(
     warm_start = _warm_start(config, components)
     check_changed = partial(_check_changed, config, components)
     with (
-        open_attempt(config, _report_write_failure, check_changed) as attempt,
+        open_attempt(config, _report_write_failure, check_changed, alarms) as attempt,
         copied_to(attempt.log_file),
     ):
         start = Start(
@@ -104,7 +110,7 @@ def run(
         )
         console.starting(config, run_directory=attempt.path, attempt=attempt.number)
         attempt.announce()
-        ControlFile(attempt.control_file).clear()
+        Inbox(attempt.layout).clear()
         assembled = partial(assemble, config, components, start, attempt, console)
         if config.inline is not None:
             from royale_server.inline import run_inline
@@ -132,6 +138,18 @@ def assemble(
     on_end: Callable[[ExitCode], None],
 ) -> Run:
     """Join trainer, admission and hub around a model worker."""
+    watch = Watch(
+        alarms=attempt.alarms,
+        writer=attempt.writer,
+        surroundings=Surroundings(
+            layout=attempt.layout,
+            seed=config.seed,
+            resume_command=resume_command(console.arguments, exp_name=attempt.name),
+        ),
+        feedback_wait_timeout_s=config.feedback_wait_timeout,
+        clock=time.monotonic,
+        post=post,
+    )
     trainer = Trainer(
         config=config,
         components=components,
@@ -139,6 +157,7 @@ def assemble(
         model=model,
         writer=attempt.writer,
         console=console,
+        watch=watch,
         clock=time.monotonic,
         post=post,
         on_begin=attempt.begin,
@@ -164,6 +183,7 @@ def assemble(
         clock=time.monotonic,
     )
     trainer.hub = hub
+    attempt.alarms.on_change = lambda changes: post(partial(trainer.alarmed, changes))
     if admission.spaces is not None:
         trainer.spaces_known(admission.spaces)
     return Run(trainer, hub, attempt)
@@ -219,15 +239,18 @@ async def _serve(
     urls = await _listen(server, config)
     console.listening(urls, clients_wanted=config.min_clients)
     ticking = asyncio.create_task(_tick(joined, guarded))
-    steering = ControlThread(
-        ControlFile(joined.attempt.control_file),
-        lambda letter: post(partial(joined.trainer.control, letter)),
+    inbox, steering = Inbox(joined.attempt.layout), joined.trainer.steering
+    control = ControlThread(
+        lambda: inbox.look(
+            lambda letter: post(partial(steering.letter, letter)),
+            lambda request: post(partial(steering.request, request)),
+        )
     )
     try:
         code = await ended
     finally:
         ticking.cancel()
-        steering.stop()
+        control.stop()
         await server.stop()
     model.close(MODEL_CLOSE_S)
     return code, model

@@ -1,10 +1,11 @@
-"""The policies and algorithms that come with Royale.
+"""The policies, algorithms and alarms that come with Royale.
 
-Descriptions only: none of them is imported here.
+Descriptions only: no policy and no algorithm is imported here.
 """
 
 from __future__ import annotations
 
+from royale_server.alarms.builtin import BUILT_IN_ALARMS
 from royale_server.registry import AlgorithmEntry, PolicyEntry, Registry
 
 POLICIES = (
@@ -66,5 +67,7 @@ def builtin_registry() -> Registry:
         registry.add_policy(policy)
     for algorithm in ALGORITHMS:
         registry.add_algorithm(algorithm)
+    for alarm in BUILT_IN_ALARMS:
+        registry.add_alarm(alarm)
     registry.add_installed_plugins()
     return registry

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from royale_client.wire.errors import ConfigError, RoyaleError
+from royale_server.alarms.choice import chosen_alarms
+from royale_server.alarms.declaration import Alarm
 from royale_server.builtin_components import builtin_registry
 from royale_server.cli_build import build, parse_values
 from royale_server.cli_flags import flags_of
@@ -46,6 +48,8 @@ class Command:
 
     config: ServerConfig
     chosen: Chosen
+    alarms: Sequence[Alarm]
+    """What is asked of every metrics row."""
 
 
 class RefusedCommandError(ConfigError):
@@ -113,10 +117,14 @@ def read_command(arguments: Sequence[str], registry: Registry) -> Command:
     checked = check_flags(flags_of(defaults), tokens)
     values = parse_values(defaults, checked.tokens, program)
     config, problems = build(defaults, values)
+    alarms: list[Alarm] = []
+    if config is not None:
+        alarms, of_alarms = chosen_alarms(config.alarms, registry)
+        problems = [*problems, *of_alarms]
     problems = _joined(checked, problems, precondition_problems(values, checked.given, os.environ))
     if config is None or problems:
         raise RefusedCommandError(problems, program)
-    return Command(config=config, chosen=chosen)
+    return Command(config=config, chosen=chosen, alarms=alarms)
 
 
 def run_command(command: Command, arguments: Sequence[str]) -> int:
@@ -140,6 +148,7 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
             command.config,
             policy_entry=command.chosen.policy_entry,
             algo_entry=command.chosen.algo_entry,
+            alarms=command.alarms,
             console=console,
         )
     except (RoyaleError, FileExistsError, FileNotFoundError) as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC, LearnerConfig
 from royale_client.wire.errors import ConfigError
+from royale_server.alarms.config import AlarmConfig
 from royale_server.evaluation.config import EvaluateConfig
 from royale_server.selfplay.config import SelfPlayConfig
 
@@ -193,6 +194,8 @@ class ServerConfig:
 
     selfplay: SelfPlayConfig = field(default_factory=SelfPlayConfig, metadata=SAME)
     """Opponents in environments with several seats. Others are not touched by it."""
+    alarms: AlarmConfig = field(default_factory=AlarmConfig)
+    """Questions asked of every metrics row."""
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     """Rounds that clients with ``--role eval`` play in environments of two seats."""
     track: TrackConfig = field(default_factory=TrackConfig)

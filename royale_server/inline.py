@@ -23,7 +23,8 @@ from royale_server.config import ServerConfig
 from royale_server.endpoint.hub import Hub
 from royale_server.exit_codes import ExitCode
 from royale_server.model.worker import InlineWorker
-from royale_server.run.control import POLL_S, ControlFile
+from royale_server.run.control import POLL_S
+from royale_server.run.inbox import Inbox
 from royale_server.stop_signals import handle_stop_signals
 from royale_server.trainer import End, Trainer
 
@@ -48,9 +49,9 @@ class InlineTransport:
         worker: InlineWorker,
         trainer: Trainer,
         posted: deque[Callable[[], None]],
-        control: ControlFile,
+        inbox: Inbox,
     ) -> None:
-        self._control = control
+        self._inbox = inbox
         self._look_again_at = 0.0
         self._posted = posted  # callbacks of the writer thread, to be run on this one
         self._hub = hub
@@ -102,14 +103,12 @@ class InlineTransport:
         time.sleep(IDLE_SLEEP_S)  # only a timer or a signal can change anything now
 
     def _steer(self) -> None:
-        """Look for a letter to the run now and then."""
+        """Look for what a person asks of the run now and then."""
         now = time.monotonic()
         if now < self._look_again_at:
             return
         self._look_again_at = now + POLL_S
-        letter = self._control.take()
-        if letter is not None:
-            self._trainer.control(letter)
+        self._inbox.look(self._trainer.steering.letter, self._trainer.steering.request)
 
 
 class _ServerSide:
@@ -145,8 +144,8 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     codes: list[ExitCode] = []
     posted: deque[Callable[[], None]] = deque()
     run = assemble(model=worker, post=posted.append, on_end=codes.append)
-    control = ControlFile(run.attempt.control_file)
-    transport = InlineTransport(run.hub, worker, run.trainer, posted, control)
+    inbox = Inbox(run.attempt.layout)
+    transport = InlineTransport(run.hub, worker, run.trainer, posted, inbox)
     digest = env_digest(
         config.inline, PROVIDER.facts(gym), driver.observation_space, driver.action_space
     )

@@ -1,9 +1,10 @@
-"""The names a command line may use: policies, algorithms, and which of them fit together.
+"""The names a command line may use: policies, algorithms, which of them fit together, and alarms.
 
 An entry is a description; looking at it imports nothing. The config class is imported when the
 entry is chosen, the implementation (and with it torch) only when the server is about to run.
-Plug-ins come from the entry-point groups ``royale.policies`` and ``royale.algorithms``, whose
-names can be listed without importing them, or from modules named by ``--plugin``.
+Plug-ins come from the entry-point groups ``royale.policies``, ``royale.algorithms`` and
+``royale.alarms``, whose names can be listed without importing them, or from modules named by
+``--plugin``.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from royale_client.wire.errors import ConfigError
+from royale_server.alarms.declaration import Alarm
 
 POLICY_GROUP = "royale.policies"
 ALGORITHM_GROUP = "royale.algorithms"
+ALARM_GROUP = "royale.alarms"
 
 Imported: TypeAlias = Any
 """Whatever a module holds under a name."""
@@ -74,7 +77,15 @@ class AlgorithmEntry(ComponentEntry):
     """One algorithm; ``fits`` lists policy uids."""
 
 
-EntryT = TypeVar("EntryT", bound=ComponentEntry)
+class Named(Protocol):
+    """Anything that is registered under a name."""
+
+    @property
+    def uid(self) -> str:
+        """The name."""
+
+
+EntryT = TypeVar("EntryT", bound=Named)
 
 
 @dataclass(slots=True)
@@ -91,7 +102,7 @@ class Catalog(Generic[EntryT]):
     """All names of one kind, each with its providers."""
 
     kind: str
-    """The word used in messages: ``policy`` or ``algorithm``."""
+    """The word used in messages: ``policy``, ``algorithm`` or ``alarm``."""
     entry_type: type[EntryT]
     _providers: dict[str, list[_Provider[EntryT]]] = field(default_factory=dict)
 
@@ -174,15 +185,16 @@ class Catalog(Generic[EntryT]):
 
 
 class Registry:
-    """Every policy and algorithm this process can name.
+    """Every policy, algorithm and alarm this process can name.
 
     A module given by ``--plugin`` defines ``register(registry)`` and calls
-    :meth:`add_policy` and :meth:`add_algorithm` in it.
+    :meth:`add_policy`, :meth:`add_algorithm` and :meth:`add_alarm` in it.
     """
 
     def __init__(self) -> None:
         self.policies: Catalog[PolicyEntry] = Catalog("policy", PolicyEntry)
         self.algorithms: Catalog[AlgorithmEntry] = Catalog("algorithm", AlgorithmEntry)
+        self.alarms: Catalog[Alarm] = Catalog("alarm", Alarm)
         self._source = "royale"
 
     def add_policy(self, entry: PolicyEntry) -> None:
@@ -193,10 +205,15 @@ class Registry:
         """Register an algorithm. Raises ConfigError if the name is taken."""
         self.algorithms.add(entry, self._source)
 
+    def add_alarm(self, alarm: Alarm) -> None:
+        """Register an alarm. Raises ConfigError if the name is taken."""
+        self.alarms.add(alarm, self._source)
+
     def add_installed_plugins(self) -> None:
         """Note the names of installed plug-ins; none of them is imported."""
         self.policies.add_entry_points(metadata.entry_points(group=POLICY_GROUP))
         self.algorithms.add_entry_points(metadata.entry_points(group=ALGORITHM_GROUP))
+        self.alarms.add_entry_points(metadata.entry_points(group=ALARM_GROUP))
 
     def load_plugin(self, module_name: str) -> None:
         """Import a module and let its ``register(registry)`` add entries.

@@ -6,7 +6,7 @@
     rollout             frames not yet learnt from, books over slots, parked requests
     envs                snapshots of environments, where clients gave one
     opponents           snapshots of the policy, in self-play
-    state.json          counters of learner and run, spaces, sessions
+    state.json          counters of learner and run, spaces, sessions, where alarms stand
     rng.json            every random generator of the process
 
 Plain conversion in both directions; decides nothing, reads and writes no file.
@@ -34,6 +34,8 @@ from royale_server.selfplay.pool import PoolState
 MODEL, OPTIMIZER, ROLLOUT, ENVIRONMENTS = "model", "optimizer", "rollout", "envs"
 OPPONENTS = "opponents"
 STATE, LEARNER, RANDOM = "state", "learner", "rng"
+ALARMS = "alarms"
+"""Where alarms stand, in the state; added by whoever writes the checkpoint."""
 
 _FRAMES, _BOOKS, _SLOTS, _REQUEST = "frames.", "books.", "slots.", "request."
 

@@ -106,6 +106,7 @@ class Saver:
         self._on_refused = on_refused
         self._on_failed = on_failed
         self._save: _Save | None = None
+        self._waiting: list[Callable[[], None]] = []
         self.saved = saved
         """Mark of the newest checkpoint that is known to be on disk."""
         self.error: Exception | None = None
@@ -116,8 +117,14 @@ class Saver:
         """Whether a checkpoint is being taken: the run goes on by itself after it."""
         return self._save is not None
 
-    def save(self) -> None:
-        """Take a checkpoint at the next rest point and go on."""
+    def save(self, done: Callable[[], None] | None = None) -> None:
+        """Take a checkpoint at the next rest point and go on.
+
+        Args:
+            done: Called when it, or the one that is being taken, is on disk or was refused.
+        """
+        if done is not None:
+            self._waiting.append(done)
         if self._save is None:
             self._save = _Save(done=_nothing, is_last=False)
             self._hub.rest()
@@ -198,12 +205,13 @@ class Saver:
         if save.snapshot is None or (save.is_at_rest and save.sessions is None):
             return
         self._save = None
+        waiting, self._waiting = self._waiting, []
         contents = self._contents(save.snapshot, save.sessions)
         mark = Mark.of(contents)
         if mark == self.saved:
-            save.done()
+            _call(waiting, save.done)
         else:
-            written = partial(self._written, mark, save.done)
+            written = partial(self._written, mark, partial(_call, waiting, save.done))
             self._writer.checkpoint(contents, lambda result: self._post(partial(written, result)))
         if not save.is_last:
             self._hub.saved()
@@ -221,8 +229,14 @@ class Saver:
         done()
 
 
+def _call(waiting: list[Callable[[], None]], done: Callable[[], None]) -> None:
+    """Tell everybody who waits for a checkpoint; the run's own business comes last."""
+    for each in (*waiting, done):
+        each()
+
+
 def _nothing() -> None:
-    """Nobody waits for this checkpoint."""
+    """The run does not wait for this checkpoint."""
 
 
 def _done(_: None) -> None:

@@ -10,7 +10,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from checkpoints import CheckpointContents, check_saveable
 from royale_client.wire.errors import RoyaleError
 from royale_client.wire.messages import Hello
 from royale_server import crash_points
+from royale_server.alarms.engine import Change
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
@@ -36,12 +37,13 @@ from royale_server.model.invariants import BrokenBatchError
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
 from royale_server.monitoring.heat_maps import HeatMaps
-from royale_server.run.control import Letter
 from royale_server.run.writer import Writer
 from royale_server.run_book import Batch, RunBook
 from royale_server.saved_run import RunCounters, SavedRun, Sessions, to_contents
 from royale_server.saver import NO_CELLS, Mark, Saver
 from royale_server.scheduler import Effect, Group, Learn, Scheduler
+from royale_server.steering import Answer, Steering
+from royale_server.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class Trainer:
         model: Runs the engine's jobs.
         writer: Writes rows and checkpoints.
         console: Shows the run to a person.
+        watch: Looks after alarms.
         clock: Monotonic seconds.
         post: Hands a callback from another thread to this one.
         on_begin: Called when the engine is built and the run has begun.
@@ -114,6 +117,7 @@ class Trainer:
         model: ModelWorker,
         writer: Writer,
         console: Console,
+        watch: Watch,
         clock: Callable[[], float],
         post: Callable[[Callable[[], None]], None],
         on_begin: Callable[[], None],
@@ -127,6 +131,7 @@ class Trainer:
         self._model = model
         self._writer = writer
         self._console = console
+        self._watch = watch
         self._clock = clock
         self._post = post
         self._on_begin = on_begin
@@ -135,6 +140,7 @@ class Trainer:
         self._abort = threading.Event()
         self._end: End | None = None
         self._end_message = ""
+        self._halting: tuple[Change, ...] = ()
         self._stop_deadline: float | None = None
         self._is_learning = False
         self._is_closing = False
@@ -150,6 +156,8 @@ class Trainer:
         self._verdict: dict[str, float] = {}
         """What the evaluation that was complete last came to, until a row tells it."""
         self._idle_since: float | None = None
+        self.steering = Steering(self)
+        """Told what a person asks for."""
         self.hub: Hub | None = None
         """Set by the assembly before the first connection."""
 
@@ -291,6 +299,7 @@ class Trainer:
         for row in rows:
             row["iteration"], row["kind"] = iteration, kind
         self._writer.episodes(rows)
+        self._watch.recorder.ended(rows, first_slot)
         if not evaluation:
             learners = [row for row in rows if row.get("player", LEARNER) == LEARNER]
             self._heat_maps.add(learners)
@@ -319,6 +328,7 @@ class Trainer:
             self._book.clock.opened(self._clock() - result.duration_s)
         self._has_collected = True
         self._book.inferred(result)
+        self._watch.inferred(result)
         if self._built is not None and self._built.frames_wanted is not None:
             stored = self._hub.scheduler.ledger.num_complete
             self._console.collecting(stored, self._built.frames_wanted)
@@ -382,6 +392,7 @@ class Trainer:
         assert self._built is not None
         self._is_learning = True
         batch = self._book.close(len(command.cells), self._hub)
+        self._watch.meter.learning(self._clock())
         self._console.collected(batch.collected, self._book.clock.collect_s(self._clock()))
         job = partial(
             self._built.engine.learn,
@@ -402,11 +413,17 @@ class Trainer:
 
     def _progress(self, epoch: int, epochs: int, metrics: dict[str, float]) -> None:
         """On the model thread: hand the line over."""
-        self._post(lambda: self._console.epoch(epoch, epochs, metrics))
+        self._post(partial(self._pass_done, epoch, epochs, metrics))
+
+    def _pass_done(self, epoch: int, epochs: int, metrics: dict[str, float]) -> None:
+        self._watch.meter.passed(self._clock())
+        self._console.epoch(epoch, epochs, metrics)
 
     def _learned(self, batch: Batch, result: Learned) -> None:
         assert self._built is not None
         self._is_learning = False
+        self._watch.meter.learned(self._clock())
+        self._watch.worst_ratios = result.suspects
         self._step = result.global_step
         hub = self._hub
         hub.snapshot_if_due(result.policy_version)
@@ -454,6 +471,7 @@ class Trainer:
     def _not_learned(self, batch: Batch, error: BaseException) -> None:
         if isinstance(error, LearnAborted):
             self._is_learning = False
+            self._watch.meter.learned(self._clock())
             self._book.take_back(batch)
             logger.warning("the learn step was given up: its frames are saved, to be learnt later")
             self._save_and_end()
@@ -508,45 +526,85 @@ class Trainer:
         """Do what is due by time alone. Call it about ten times a second."""
         if self._saver is not None:
             self._saver.tick()
+        lost = self._hub.clients_lost
+        self.alarmed(self._watch.tick(is_busy=self._is_busy(), clients_lost=lost))
         idle_limit = self._config.exit_when_idle
         if idle_limit is None or self._idle_since is None or self._end is not None:
             return
         if self._clock() - self._idle_since >= idle_limit:
             self.stop(End.IDLE, f"no clients for {idle_limit:g} s")
 
-    def control(self, letter: Letter) -> None:
-        """Do what a person asks for through the control file. Any letter ends a pause."""
-        self.event("control", f"{letter.name.lower()} asked for", letter=letter.value)
-        logger.info("%s asked for through the control file", letter.name.lower())
-        if self._end is not None:
-            logger.info("the run is ending already")
-            return
-        was_paused = self._hub.is_paused
-        if was_paused:
-            logger.info("the pause is over")
-            is_saving = self._saver is not None and self._saver.is_under_way
-            # Who quits goes from rest to rest: not even a learn step that is due comes between.
-            self._hub.end_pause(stay_at_rest=is_saving or letter is Letter.QUIT)
-        match letter:
-            case Letter.QUIT:
-                self.stop(End.OPERATOR, "quit asked for through the control file")
-            case Letter.CHECKPOINT:
-                self._checkpoint_now()
-            case Letter.PAUSE if not was_paused:
-                self._pause()
+    def _is_busy(self) -> bool:
+        """Whether something should be moving: not while nobody is there, or all are to rest."""
+        if self._is_learning:
+            return True
+        is_saving = self._saver is not None and self._saver.is_under_way
+        is_resting = is_saving or self._hub.is_paused or self._end is not None
+        return self._hub.num_members > 0 and not is_resting
 
-    def _checkpoint_now(self) -> None:
+    def alarmed(self, changes: Sequence[Change]) -> None:
+        """Show what changed about alarms; stop if one of them says so."""
+        if not changes:
+            return
+        self._watch.show(changes)
+        halting = tuple(change for change in changes if change.is_halt)
+        if halting and self._end is None:
+            self._halting = halting
+            names = ", ".join(change.alarm.name for change in halting)
+            self.stop(End.HALTED, f"halted by {'alarms' if len(halting) > 1 else 'alarm'} {names}")
+            return
+        dumped = [c for c in changes if c.kind == "raise" and c.alarm.dump and not c.is_halt]
+        if dumped and self._end is None:
+            self._dump(dumped, _nothing)
+
+    def _dump(self, changes: Sequence[Change], done: Callable[[], None]) -> None:
+        saved = self._saved
+        checkpoint = None if saved is None else self._start.directory / str(saved.step)
+        self._watch.dump(changes, iteration=changes[0].iteration, checkpoint=checkpoint, done=done)
+
+    # --- what a person asks for: see `Steered` ------------------------------------------------
+
+    @property
+    def is_ending(self) -> bool:
+        """See `Steered`."""
+        return self._end is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """See `Steered`."""
+        return self._hub.is_paused
+
+    def checkpoint_now(self, done: Answer) -> None:
+        """See `Steered`."""
         if self._saver is None or self._book.iteration == 0:
-            logger.warning("no checkpoint: nothing has been learnt yet")
+            done(False, "no checkpoint: nothing has been learnt yet")
             return
-        self._saver.save()
+        self._saver.save(partial(self._tell_saved, done))
 
-    def _pause(self) -> None:
+    def _tell_saved(self, done: Answer) -> None:
+        assert self._saver is not None
+        error, saved = self._saver.error, self._saver.saved
+        if error is None and saved is not None:
+            done(True, f"the checkpoint of step {saved.step} is on disk")
+        else:
+            done(False, f"no checkpoint: {error}")
+
+    def quit(self, message: str) -> None:
+        """See `Steered`."""
+        self.stop(End.OPERATOR, message)
+
+    def pause(self, done: Answer) -> None:
+        """See `Steered`."""
         if self._built is None:
-            logger.warning("no pause: the run waits for its first client")
+            done(False, "no pause: the run waits for its first client")
             return
         self._hub.pause()
-        logger.info("paused; p again, c or q in the control file ends it")
+        done(True, "paused; p again, c or q in the control file ends it, or royale continue")
+
+    def end_pause(self, *, ends_run: bool) -> None:
+        """See `Steered`. Who quits goes from rest to rest: no learn step comes between."""
+        is_saving = self._saver is not None and self._saver.is_under_way
+        self._hub.end_pause(stay_at_rest=is_saving or ends_run)
 
     def _save_and_end(self) -> None:
         crash_points.reach("stop")
@@ -588,7 +646,10 @@ class Trainer:
             code = ExitCode.CRASHED
         elif self._end in WITH_CHECKPOINT and not self._saved_by_this_attempt():
             code = ExitCode.INTERRUPTED
-        self._finish(code)
+        if self._halting:
+            self._dump(self._halting, partial(self._finish, code))
+        else:
+            self._finish(code)
 
     @property
     def _saved(self) -> Mark | None:
@@ -613,6 +674,10 @@ class Trainer:
                 is_finished=self._end is End.FINISHED,
             )
         self._on_end(code)
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
 
 
 def _note_size(size_bytes: int) -> None:

@@ -5,8 +5,9 @@ Reads storage, never writes to it. Letters: M frames of an iteration, of which B
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,6 +98,33 @@ def make_targets(
         scaled_rewards=rewards[known],
         values=values[known],
         advantages=advantages[known],
+    )
+
+
+def worst_frames(
+    ratios: Iterable[tuple[int, float]], targets: Targets, storage: RolloutStorage
+) -> tuple[dict[str, Any], ...]:
+    """Describe frames whose probability ratio is furthest from 1, for a person.
+
+    Args:
+        ratios: Rows of the batch, and the ratio of each.
+        targets: Of the same batch.
+        storage: Where the frames lie.
+    """
+    stored = storage.step_state
+    return tuple(
+        {
+            "ratio": ratio,
+            "cell": (cell := int(targets.cells[row])),
+            "slot": int(storage.slots[cell]),
+            "ordinal": int(storage.ordinals[cell]),
+            "log_prob": float(stored["log_prob"][cell]),
+            "action": stored["action"][cell].tolist(),
+            "value": float(targets.values[row]),
+            "reward": float(storage.rewards[cell]),
+            "advantage": float(targets.advantages[row]),
+        }
+        for row, ratio in ratios
     )
 
 

@@ -23,7 +23,7 @@ from algorithms.base import (
 )
 from algorithms.config import RESTORE_ALL, refuse
 from algorithms.normalization import ReturnNormalizer
-from algorithms.ppo.batch import Targets, make_batch, make_targets
+from algorithms.ppo.batch import Targets, make_batch, make_targets, worst_frames
 from algorithms.ppo.config import PPOConfig
 from algorithms.ppo.losses import explained_variance
 from algorithms.ppo.metrics import METRICS
@@ -133,6 +133,7 @@ class PPO(Learner):
         )
         batch = make_batch(storage, targets, self.policy)
         log = self._updater.run(batch, plan, should_abort=should_abort, progress=progress)
+        self.suspects = worst_frames(log.worst_ratios, targets, storage)
         metrics = self._describe(targets) | log.metrics() | self._describe_plan(plan)
         if self.config.forced_rows == "critic_only" and batch.is_choice is not None:
             metrics["ppo/choice_frac"] = float(batch.is_choice.float().mean())

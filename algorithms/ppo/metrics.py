@@ -216,6 +216,9 @@ METRICS = (
 """Every key that a PPO learn step may report."""
 
 
+WORST_RATIOS = 10
+"""Frames that are kept for a look at what is in them."""
+
 _OF_LAST_PASS = frozenset({"ppo/kl"})
 
 
@@ -234,7 +237,11 @@ class StepLog:
     ratio_error: float | None
     """Largest distance of a ratio from 1 in the first minibatch; ``None`` before it."""
 
+    worst_ratios: tuple[tuple[int, float], ...]
+    """Row in the batch and ratio of the frames of the first minibatch furthest from 1."""
+
     def __init__(self) -> None:
+        self.worst_ratios = ()
         self.num_passes = 0
         self.num_steps = 0
         self.num_skipped = 0
@@ -245,14 +252,21 @@ class StepLog:
         self._last_means: dict[str, float] = {}
         self._kl_by_pass: dict[str, float] = {}
 
-    def note_ratio(self, log_ratio: Tensor) -> None:
+    def note_ratio(self, log_ratio: Tensor, rows: Tensor) -> None:
         """Keep how far the first minibatch's ratios are from 1; later ones may differ.
 
         Args:
             log_ratio: New minus old log-probability. Shape ``(B,)``.
+            rows: Where these frames are in the batch, int64. Shape ``(B,)``.
         """
-        if self.ratio_error is None:
-            self.ratio_error = float(torch.expm1(log_ratio).abs().max())
+        if self.ratio_error is not None:
+            return
+        worst = torch.expm1(log_ratio).abs().topk(min(WORST_RATIOS, len(log_ratio)))
+        places = worst.indices
+        self.ratio_error = float(worst.values[0])
+        self.worst_ratios = tuple(
+            zip(rows[places].tolist(), torch.exp(log_ratio[places]).tolist(), strict=True)
+        )
 
     def add(self, numbers: Mapping[str, Tensor]) -> None:
         """Note a gradient step that was taken.

@@ -119,16 +119,17 @@ class Updater:
         needs_ratios = log.ratio_error is None
         size = len(rows) if config.batch_size is None else config.minibatch_size or len(rows)
         numbers: dict[str, Tensor] = {}
-        log_ratios = []
-        for piece in pieces(batch, rows, size, config):
+        log_ratios, asked = [], []
+        for index, piece in enumerate(pieces(batch, rows, size, config)):
             terms = self._terms.of(piece, plan, needs_ratios=needs_ratios)
             terms.loss.backward()  # type: ignore[no-untyped-call]
             for key, number in terms.numbers.items():
                 numbers[key] = numbers[key] + number if key in numbers else number
             if terms.log_ratios is not None:
                 log_ratios.append(terms.log_ratios)
+                asked.append(rows[index * size : (index + 1) * size])
         if needs_ratios and log_ratios:
-            log.note_ratio(torch.cat(log_ratios))
+            log.note_ratio(torch.cat(log_ratios), torch.cat(asked))
         return numbers
 
     def _is_too_far(self, numbers: Mapping[str, Tensor]) -> bool:

@@ -258,7 +258,7 @@ def _reset_seeds(
     seed: int, name: str, first_episode: int, hello: Hello, *, is_told: bool
 ) -> npt.NDArray[np.uint64]:
     """Seeds of a client's slots; in rounds of evaluation two environments each share theirs."""
-    seeds = _seeds(seed, name, first_episode, hello.num_slots)
+    seeds = reset_seeds(seed, name, first_episode, hello.num_slots)
     if Role(hello.role) is Role.TRAIN or not is_told or hello.environments is None:
         return seeds
     places = np.unique(hello.environments, return_inverse=True)[1]
@@ -268,7 +268,7 @@ def _reset_seeds(
     return paired
 
 
-def _seeds(seed: int, name: str, first_episode: int, count: int) -> npt.NDArray[np.uint64]:
+def reset_seeds(seed: int, name: str, first_episode: int, count: int) -> npt.NDArray[np.uint64]:
     """Reset seeds that depend on nothing but the run's seed, the name, the slot and the episode."""
 
     def one(slot: int) -> int:

@@ -107,6 +107,8 @@ class Learned:
     """Spent writing frames since the learn step before, while nobody waited for an action."""
     memory_mb: Mapping[str, float]
     """Of the policy's device, by metric key; empty on a CPU."""
+    suspects: tuple[dict[str, Any], ...] = ()
+    """See ``Learner.suspects``."""
 
 
 @dataclass(frozen=True, slots=True)

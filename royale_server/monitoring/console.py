@@ -46,7 +46,8 @@ class Console:
         arguments: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._arguments = tuple(arguments)
+        self.arguments = tuple(arguments)
+        """What the server was started with."""
         self._bar: ProgressBar | None = terminal.new_bar()
         self._clock = clock
         self._run_directory: Path | None = None
@@ -177,7 +178,7 @@ class Console:
             run_directory=self._run_directory,
             last_return=console_text.return_text(self._last_row),
             is_finished=is_finished,
-            arguments=self._arguments,
+            arguments=self.arguments,
         )
         self._say(lines)
 

@@ -124,6 +124,8 @@ class TrackerHealth:
     """Rows at which it raised."""
     dropped: int
     """Rows it never saw, because it failed to start or did not keep up."""
+    queued: int
+    """Rows that wait for it."""
     last_error: str | None
 
 
@@ -208,6 +210,7 @@ class TrackerThread:
                 logged=self._logged,
                 failed=self._failed,
                 dropped=self._dropped,
+                queued=len(self._rows),
                 last_error=self._last_error,
             )
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from checkpoints import CheckpointContents, load
 from royale_client.wire.errors import ConfigError, RoyaleError
+from royale_server.alarms.declaration import Alarm
+from royale_server.alarms.engine import AlarmSet
+from royale_server.alarms.keeper import AlarmKeeper
 from royale_server.config import ServerConfig
 from royale_server.config_document import digest, to_document
 from royale_server.monitoring.trackers import TrackedRun, Tracker, make_tracker
@@ -21,6 +24,8 @@ from royale_server.run.directory import RunDirectory, create
 from royale_server.run.finished import refuse_finished
 from royale_server.run.identity import DRIFT_MARK, Difference, environment_difference
 from royale_server.run.identity_check import CheckedIdentity, fresh_identity, resumed_identity
+from royale_server.run.judge import AlarmJudge, DiskGauge
+from royale_server.run.layout import RunLayout
 from royale_server.run.opening import (
     drift_event,
     events_of_opening,
@@ -30,6 +35,7 @@ from royale_server.run.opening import (
 from royale_server.run.output import Retention, WriteFailure
 from royale_server.run.prepare import RunPlan, plan
 from royale_server.run.writer import Writer
+from royale_server.saved_run import ALARMS, STATE
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +49,7 @@ class Attempt:
     Args:
         directory: The locked directory.
         writer: Writes its files.
+        alarms: Judged by the writer.
         resumed: The checkpoint to continue from, or None.
         identity: What this attempt is, compared with what the run was.
         config_digest: Digest of its settings.
@@ -51,12 +58,15 @@ class Attempt:
     def __init__(
         self,
         directory: RunDirectory,
+        *,
         writer: Writer,
+        alarms: AlarmKeeper,
         resumed: CheckpointContents | None,
         identity: CheckedIdentity,
         config_digest: str,
     ) -> None:
         self.writer = writer
+        self.alarms = alarms
         self.resumed = resumed
         self.facts: Mapping[str, Any] = {
             "config_digest": config_digest,
@@ -66,15 +76,16 @@ class Attempt:
         self.number = directory.attempt
         self.run_id = directory.run_id
         self.name = directory.layout.name
+        self.layout: RunLayout = directory.layout
         self.path: Path = directory.layout.directory
         self.log_file = directory.layout.server_log(directory.attempt)
-        self.control_file = directory.layout.control
         self.has_begun = False
         self._directory = directory
         self._identity = identity
         self._record = identity.record
         self._is_unwritten = identity.is_new and directory.plan.mode == "resume"
         self._is_full_said = False
+        self._alarms_resumed = None if resumed is None else _resume_alarms(alarms, resumed)
 
     @property
     def row_marks(self) -> dict[str, float]:
@@ -92,6 +103,8 @@ class Attempt:
         """The engine is built: from here on the directory stays, and what was allowed counts."""
         self.has_begun = True
         self._hand_over_identity()
+        if self._alarms_resumed is not None and self.layout.alarms.exists():
+            self.writer.alarms([self._alarms_resumed])
 
     def environment_difference(self, env_id: str, env_digest: str) -> Difference | None:
         """Say how a client's environment differs from those of the run that is resumed.
@@ -155,6 +168,7 @@ def open_attempt(
     config: ServerConfig,
     on_write_failure: Callable[[WriteFailure], None],
     check_changed: Callable[[CheckpointContents], None] = lambda _: None,
+    alarms: Sequence[Alarm] = (),
 ) -> Iterator[Attempt]:
     """Plan, compare, load, create, and at the end give the directory back.
 
@@ -162,6 +176,7 @@ def open_attempt(
         config: Settings of the server.
         on_write_failure: Called, on the writer's thread, when the disk begins to refuse lines.
         check_changed: Raises if the checkpoint does not fit a run that was allowed to change.
+        alarms: What is asked of every metrics row.
 
     Raises:
         RunExistsError: If the run exists and neither resume nor overwrite was asked for.
@@ -172,7 +187,7 @@ def open_attempt(
         ConfigError: If the disk refuses; the start is undone.
     """
     with _disk_errors_as_refusals(config.checkpoint_base_dir):
-        directory, attempt = _opened(config, on_write_failure, check_changed)
+        directory, attempt = _opened(config, on_write_failure, check_changed, alarms)
     writer = attempt.writer
     try:
         yield attempt
@@ -192,6 +207,7 @@ def _opened(
     config: ServerConfig,
     on_write_failure: Callable[[WriteFailure], None],
     check_changed: Callable[[CheckpointContents], None],
+    alarms: Sequence[Alarm],
 ) -> tuple[RunDirectory, Attempt]:
     planned = _plan(config)
     if planned.checkpoint is not None:
@@ -211,15 +227,32 @@ def _opened(
         identity=identity.record,
         source_diff=identity.source_diff,
     )
+    gauge = DiskGauge(directory.layout.directory)
+    limits = {**config.alarms.limits(), "save_every": config.save_every}
+    keeper = AlarmKeeper(AlarmSet(alarms, limits), attempt=directory.attempt, machine=gauge.numbers)
+    judge = AlarmJudge(keeper, gauge)
     try:
-        writer = _writer(config, directory, trackers, document, on_write_failure)
+        writer = _writer(config, directory, trackers, document, on_write_failure, judge=judge)
     except BaseException:
         directory.discard()
         raise
-    attempt = Attempt(directory, writer, resumed, identity, digest(document))
+    attempt = Attempt(
+        directory,
+        writer=writer,
+        alarms=keeper,
+        resumed=resumed,
+        identity=identity,
+        config_digest=digest(document),
+    )
     for event in events_of_opening(directory, identity):
         writer.event(event)
     return directory, attempt
+
+
+def _resume_alarms(alarms: AlarmKeeper, resumed: CheckpointContents) -> dict[str, Any]:
+    """Let alarms go on from a checkpoint; return the line that says so."""
+    state = resumed.documents.get(STATE, {}).get(ALARMS, {})
+    return alarms.resume(state, int(resumed.facts.get("metrics_row", 0)))
 
 
 @contextlib.contextmanager
@@ -273,6 +306,8 @@ def _writer(
     trackers: list[Tracker],
     document: Mapping[str, Any],
     on_write_failure: Callable[[WriteFailure], None],
+    *,
+    judge: AlarmJudge,
 ) -> Writer:
     layout = directory.layout
     writer = Writer(
@@ -290,6 +325,7 @@ def _writer(
         )
         if trackers
         else None,
+        judge=judge,
     )
     writer.start()
     return writer

@@ -92,29 +92,25 @@ class ControlFile:
 
 
 class ControlThread:
-    """Looks for letters in a thread of its own, since a disk may be slow.
+    """Looks for letters and requests in a thread of its own, since a disk may be slow.
 
     Args:
-        control: The file.
-        on_letter: Called with each letter, on that thread; must not block.
+        look: What to do at every look; called on that thread.
     """
 
-    def __init__(self, control: ControlFile, on_letter: Callable[[Letter], None]) -> None:
-        self._control = control
-        self._on_letter = on_letter
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="control", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="control", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Look no more. Does not wait for a disk that hangs."""
         self._is_over.set()
 
-    def _look(self) -> None:
+    def _work(self) -> None:
         while not self._is_over.wait(POLL_S):
-            letter = self._control.take()
-            if letter is not None:
-                self._on_letter(letter)
+            self._look()
 
 
 def _decoded(data: bytes) -> str:

@@ -14,6 +14,9 @@
         episodes.jsonl            one line a finished episode
         heatmaps.jsonl            where things happened, one line every few iterations
         events.jsonl              what happened, and when
+        alarms.jsonl              alarms raised and cleared; only once there was one
+        bundles/<iteration>/      what was known when an alarm stopped the run
+        requests/                 what ``royale`` asks of the running server; taken away when read
         <step>/                   checkpoints (their content is the business of ``checkpoints``)
         logs/attempt_N/           text logs; logs/latest links to the newest
         trackers/                 what trackers keep on disk
@@ -111,6 +114,21 @@ class RunLayout:
     def events(self) -> Path:
         """One line for each thing that happened."""
         return self.directory / "events.jsonl"
+
+    @property
+    def alarms(self) -> Path:
+        """One line for each alarm that was raised, and for each that was over."""
+        return self.directory / "alarms.jsonl"
+
+    @property
+    def bundles(self) -> Path:
+        """What was known when an alarm stopped the run, one folder an iteration."""
+        return self.directory / "bundles"
+
+    @property
+    def requests(self) -> Path:
+        """What other programs ask of the running server, one file a request."""
+        return self.directory / "requests"
 
     @property
     def logs(self) -> Path:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from checkpoints import CheckpointContents, CheckpointWriteError, prune, save
 from royale_server import crash_points
@@ -25,9 +25,19 @@ from royale_server.run.records import AppendFile, last_record, plain_record, ren
 
 logger = logging.getLogger(__name__)
 
-StreamName = Literal["metrics", "episodes", "events", "heat_maps"]
+StreamName = Literal["metrics", "episodes", "events", "heat_maps", "alarms"]
 Row: TypeAlias = Mapping[str, object]
 Acknowledge: TypeAlias = Callable[[dict[str, Any]], None]
+
+
+class Judge(Protocol):
+    """What looks at every row that is on disk. Called on the writer's thread."""
+
+    def written(self, row: Mapping[str, Any]) -> Sequence[Row]:
+        """Judge a row; return the lines of ``alarms.jsonl`` that follow from it."""
+
+    def completed(self, contents: CheckpointContents) -> CheckpointContents:
+        """Add to a checkpoint what was found in the rows before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +66,8 @@ class RunOutput:
         retention: Which checkpoints stay.
         on_failure: Called when the disk begins to refuse the lines of a file.
         on_saved: Called after each checkpoint that is on disk, before older ones are pruned.
+        judge: Looks at every row that is on disk.
+        stamp: What every line of ``alarms.jsonl`` begins with.
 
     Raises:
         OSError: If a file cannot be opened.
@@ -69,12 +81,16 @@ class RunOutput:
         retention: Retention,
         on_failure: Callable[[WriteFailure], None],
         on_saved: Callable[[], None] | None,
+        judge: Judge | None,
+        stamp: Callable[[], Row],
     ) -> None:
         self._layout = layout
         self._trackers = trackers
         self._retention = retention
         self._on_failure = on_failure
         self._on_saved = on_saved
+        self._judge = judge
+        self._stamp = stamp
         self.last_seq = _last_seq(layout.metrics)
         """Number of the newest metrics row on disk, over all attempts; 0 if there is none."""
         self._unacknowledged: deque[tuple[dict[str, Any], Acknowledge | None]] = deque()
@@ -83,6 +99,7 @@ class RunOutput:
             "episodes": AppendFile(layout.episodes),
             "events": AppendFile(layout.events),
             "heat_maps": AppendFile(layout.heat_maps),
+            "alarms": AppendFile(layout.alarms, is_lazy=True),
         }
         self._refused: set[StreamName] = set()
         self._unwritten_identity: IdentityRecord | None = None
@@ -153,7 +170,10 @@ class RunOutput:
         try:
             self._make_rows_durable(path)
             facts = {**contents.facts, "metrics_seq": self.last_seq}
-            save(self._layout.directory, replace(contents, facts=facts), crash_points.reach)
+            contents = replace(contents, facts=facts)
+            if self._judge is not None:
+                contents = self._judge.completed(contents)
+            save(self._layout.directory, contents, crash_points.reach)
         except Exception as error:  # a thread boundary: whatever it is, the caller decides
             logger.debug("no checkpoint %s", path, exc_info=True)
             return error
@@ -200,7 +220,21 @@ class RunOutput:
             numbers = {k: v for k, v in plain.items() if type(v) in (int, float) and k != "seq"}
             for tracker in self._trackers:
                 tracker.offer(numbers, plain["seq"])
+            self._have_judged(plain)
             tell(acknowledge, plain)
+
+    def _have_judged(self, row: Mapping[str, Any]) -> None:
+        """Let the row be looked at; what goes wrong there must not keep rows from the disk."""
+        if self._judge is None:
+            return
+        try:
+            records = self._judge.written(row)
+        except Exception:
+            logger.exception("row %s could not be judged", row["seq"])
+            return
+        if records:
+            stamp = self._stamp()
+            self.write_lines("alarms", [{**stamp, **record} for record in records])
 
     @contextlib.contextmanager
     def _noting_refusals(self, stream: StreamName) -> Iterator[None]:
@@ -221,7 +255,7 @@ class RunOutput:
     def _make_rows_durable(self, path: Path) -> None:
         """A checkpoint must not outlive the rows that led to it."""
         self.retry_refused()
-        for stream in ("metrics", "episodes"):
+        for stream in ("metrics", "episodes", "alarms"):
             file = self._files[stream]
             if file.num_unwritten:
                 reason = f"not saved, since {file.path.name} cannot be written; check free space"

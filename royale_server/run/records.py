@@ -115,13 +115,21 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 def last_record(path: Path) -> dict[str, Any] | None:
     """Return the last record of a file that parses, or ``None``. Reads from its end."""
-    if not path.exists():
-        return None
-    for line in _lines_from_end(path):
-        record = _parse(line)
-        if record is not None:
-            return record
-    return None
+    records = last_records(path, 1)
+    return records[0] if records else None
+
+
+def last_records(path: Path, count: int) -> list[dict[str, Any]]:
+    """Return up to ``count`` of the last records of a file, oldest first. Reads from its end."""
+    found: list[dict[str, Any]] = []
+    if path.exists():
+        for line in _lines_from_end(path):
+            record = _parse(line)
+            if record is not None:
+                found.append(record)
+            if len(found) == count:
+                break
+    return found[::-1]
 
 
 class AppendFile:
@@ -133,13 +141,15 @@ class AppendFile:
 
     Args:
         path: File to open or create. Its folder must exist.
+        is_lazy: Whether a file that does not exist is made no earlier than its first line.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_lazy: bool = False) -> None:
         self.path = path
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-        self._descriptor = os.open(path, flags, 0o644)
-        self._is_torn = self._ends_torn()
+        self._descriptor: int | None = None
+        self._is_torn = False
+        if not is_lazy or path.exists():
+            self._opened()
         self._unwritten: deque[bytes] = deque()
         self.had_torn_tail = self._is_torn
         """Whether the file was found with a cut last line."""
@@ -170,12 +180,13 @@ class AppendFile:
         """Write the lines that were refused before, in order; raises as ``append`` does."""
         if not self._unwritten:
             return
+        descriptor = self._opened()
         isolating = b"\n" if self._is_torn else b""
         data = isolating + b"".join(self._unwritten)
         written = 0
         try:
             while written < len(data):
-                written += os.write(self._descriptor, data[written:])
+                written += os.write(descriptor, data[written:])
         except OSError:
             if written:
                 self._is_torn = data[written - 1 : written] != b"\n"
@@ -197,18 +208,30 @@ class AppendFile:
         Raises:
             OSError: If the disk refuses.
         """
-        os.fsync(self._descriptor)
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Close the file. Everything appended is with the operating system already."""
-        os.close(self._descriptor)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
-    def _ends_torn(self) -> bool:
-        size = os.fstat(self._descriptor).st_size
-        if size == 0:
-            return False
-        os.lseek(self._descriptor, size - 1, os.SEEK_SET)
-        return os.read(self._descriptor, 1) != b"\n"
+    def _opened(self) -> int:
+        """Return the descriptor of the file, opening it if nobody has."""
+        if self._descriptor is None:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            self._descriptor = os.open(self.path, flags, 0o644)
+            self._is_torn = _ends_torn(self._descriptor)
+        return self._descriptor
+
+
+def _ends_torn(descriptor: int) -> bool:
+    """Whether the last line of an open file was cut."""
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        return False
+    os.lseek(descriptor, size - 1, os.SEEK_SET)
+    return os.read(descriptor, 1) != b"\n"
 
 
 def _plain(value: object, where: str, nonfinite: dict[str, str], depth: int) -> Json:

@@ -22,6 +22,7 @@ from royale_server.run.identity_record import IdentityRecord
 from royale_server.run.layout import RunLayout
 from royale_server.run.output import (
     Acknowledge,
+    Judge,
     Retention,
     Row,
     RunOutput,
@@ -62,6 +63,8 @@ class WriterHealth:
     """Lines given up because the disk did not keep up."""
     last_seq: int
     """Number of the newest metrics row handed over."""
+    busy_s: float
+    """How long the job under way has taken so far; 0 between jobs."""
     trackers: tuple[TrackerHealth, ...]
 
 
@@ -99,11 +102,18 @@ class _IdentityJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _TaskJob:
+    """Anything else that belongs to the disk; what it raises is logged."""
+
+    task: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _FlushJob:
     reached: threading.Event
 
 
-_Job: TypeAlias = _MetricsJob | _LinesJob | _CheckpointJob | _IdentityJob | _FlushJob
+_Job: TypeAlias = _MetricsJob | _LinesJob | _CheckpointJob | _IdentityJob | _TaskJob | _FlushJob
 
 
 class Writer:
@@ -117,8 +127,10 @@ class Writer:
         retention: Which checkpoints stay; by default all.
         trackers: Mirrors of the metrics rows.
         tracked_run: What they are told; needed if there are any.
+        judge: Looks at every metrics row that is on disk.
         capacity: Jobs that may wait. Beyond it, episodes and events are dropped and counted.
         wall_clock: Seconds since 1970; for tests.
+        clock: Monotonic seconds; for tests.
 
     Raises:
         OSError: If a file cannot be opened.
@@ -134,13 +146,17 @@ class Writer:
         retention: Retention | None = None,
         trackers: Iterable[Tracker] = (),
         tracked_run: TrackedRun | None = None,
+        judge: Judge | None = None,
         capacity: int = 10_000,
         wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._layout = layout
         self._attempt = attempt
         self._capacity = capacity
         self._wall_clock = wall_clock
+        self._clock = clock
+        self._busy_since: float | None = None
         self._changed = threading.Condition()
         self._jobs: deque[_Job] = deque()
         self._identity: IdentityRecord | None = None
@@ -154,6 +170,8 @@ class Writer:
             retention=retention or Retention(),
             on_failure=on_failure,
             on_saved=on_saved,
+            judge=judge,
+            stamp=self._stamp,
         )
         self._seq = self._output.last_seq
         self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
@@ -204,6 +222,20 @@ class Writer:
     def event(self, row: Row) -> None:
         """Hand over something that happened; ``metrics_seq`` says after which metrics row."""
         self._put_lines("events", [{**self._stamp(), "metrics_seq": self._seq, **row}])
+
+    def alarms(self, rows: Iterable[Row]) -> None:
+        """Hand over what changed about alarms that no metrics row tells of."""
+        stamp = self._stamp()
+        self._put_lines("alarms", [{**stamp, **row} for row in rows])
+
+    def task(self, task: Callable[[], None]) -> None:
+        """Hand over something else that is to be written, after everything before it.
+
+        Args:
+            task: Called on the writer's thread.
+        """
+        with self._changed:
+            self._put(_TaskJob(task=task))
 
     def checkpoint(
         self,
@@ -278,11 +310,13 @@ class Writer:
     def health(self) -> WriterHealth:
         """Counts so far; cheap, from any thread."""
         with self._changed:
+            busy_since = self._busy_since
             return WriterHealth(
                 queued=len(self._jobs),
                 unwritten=self._output.num_unwritten,
                 dropped=self._dropped + self._output.num_dropped,
                 last_seq=self._seq,
+                busy_s=0.0 if busy_since is None else self._clock() - busy_since,
                 trackers=tuple(tracker.health() for tracker in self._trackers),
             )
 
@@ -323,10 +357,12 @@ class Writer:
     def _work(self) -> None:
         """On the writer's thread."""
         while (job := self._next()) is not None:
+            self._busy_since = self._clock()
             try:
                 self._carry_out(job)
             except Exception:  # a thread boundary: one bad job must not end the writer
                 logger.exception("the writer could not carry out a %s", type(job).__name__)
+            self._busy_since = None
         self._output.close()
 
     def _next(self) -> _Job | None:
@@ -360,6 +396,8 @@ class Writer:
                 tell(job.done, self._output.save(job.contents, job.protect))
             case _IdentityJob():
                 self._write_identity()
+            case _TaskJob():
+                job.task()
             case _FlushJob():
                 self._output.retry_refused()
                 job.reached.set()

@@ -17,6 +17,8 @@ class ToolCode(IntEnum):
     """A check failed, or could not be carried out."""
     USAGE = 2
     """The command is wrong, or what it names is not there or not unique."""
+    NOT_LIVE = 3
+    """Nothing works on the run."""
     REFUSED = 4
     """Understood, and not done, since it could cost somebody a run."""
     INTERRUPTED = 130

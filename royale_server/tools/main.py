@@ -10,8 +10,11 @@ from collections.abc import Sequence
 
 from royale_client.wire.errors import RoyaleError
 from royale_server.tools import (
+    alarms_command,
     bench_command,
+    bundle_command,
     checkpoints_command,
+    control_commands,
     eval_command,
     heatmap_command,
     replay_command,
@@ -24,7 +27,8 @@ PROGRAM = "royale"
 SEPARATOR = "--"
 
 _DESCRIPTION = """\
-Look at runs of royale-server and check them. A running server is not disturbed.
+Look at runs of royale-server, check them, and ask something of a server that runs. A running server
+is not disturbed unless it is asked.
 """
 _EXAMPLES = """\
 examples:
@@ -34,7 +38,7 @@ examples:
 royale SUBCOMMAND --help says more about each.
 
 exit codes: 0 done; 1 a check failed; 2 wrong command, or nothing or several things of that name;
-4 not done, since it could cost a run; 130 Ctrl-C
+3 nothing works on the run; 4 not done, since it could cost a run; 130 Ctrl-C
 """
 
 
@@ -69,6 +73,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {product_version()}")
     subparsers = parser.add_subparsers(metavar="SUBCOMMAND", required=True)
+    alarms_command.add_parser(subparsers)
+    bundle_command.add_parser(subparsers)
+    control_commands.add_parsers(subparsers)
     checkpoints_command.add_parser(subparsers)
     verify_command.add_parser(subparsers)
     bench_command.add_parser(subparsers)

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from royale_server.run.control import ControlFile, ControlThread, Letter
+from royale_server.run.inbox import Inbox
+from royale_server.run.layout import RunLayout
+from royale_server.run.requests import RequestFolder, Verb, leave_request
 
 
 @pytest.fixture
@@ -67,16 +70,47 @@ def test_a_file_that_cannot_be_removed_is_not_obeyed_and_said_once(
     assert len(caplog.records) == 1
 
 
-def test_letters_are_looked_for_in_a_thread_of_their_own(path: Path) -> None:
-    seen: list[Letter] = []
+def test_letters_and_requests_are_looked_for_in_a_thread_of_their_own(tmp_path: Path) -> None:
+    layout = RunLayout(base=tmp_path, algorithm="a", policy="p", name="r")
+    layout.directory.mkdir(parents=True)
+    inbox = Inbox(layout)
+    seen: list[object] = []
     came = threading.Event()
 
-    def on_letter(letter: Letter) -> None:
-        seen.append(letter)
-        came.set()
+    def look() -> None:
+        inbox.look(seen.append, seen.append)
+        if len(seen) == 2:
+            came.set()
 
-    thread = ControlThread(ControlFile(path), on_letter)
-    path.write_text("c")
+    layout.control.write_text("c")
+    request = leave_request(layout.requests, Verb.PAUSE)
+    thread = ControlThread(look)
     assert came.wait(30)
     thread.stop()
-    assert seen == [Letter.CHECKPOINT]
+    assert seen == [Letter.CHECKPOINT, request]
+    assert not layout.control.exists()
+    assert not list(layout.requests.iterdir())
+
+
+def test_what_was_asked_before_the_start_is_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    layout = RunLayout(base=tmp_path, algorithm="a", policy="p", name="r")
+    layout.directory.mkdir(parents=True)
+    layout.control.write_text("q")
+    leave_request(layout.requests, Verb.STOP)
+    Inbox(layout).clear()
+    seen: list[object] = []
+    Inbox(layout).look(seen.append, seen.append)
+    assert seen == []
+    assert caplog.text.count("is not obeyed") == 2
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"id": "1", "verb": "explode"}'])
+def test_what_is_no_request_is_said_and_removed(
+    tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "1.json").write_bytes(data)
+    assert RequestFolder(tmp_path).take() == []
+    assert not list(tmp_path.iterdir())
+    assert "expected an id and one of checkpoint, stop, pause, continue" in caplog.text

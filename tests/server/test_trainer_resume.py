@@ -148,9 +148,9 @@ def test_quitting_a_paused_run_learns_nothing_more_even_if_its_frames_are_all_th
     first.join()
     first.play_rows(2)
     first.play(lambda: first.hub.scheduler.ledger.stored_total >= stored)
-    first.trainer.control(Letter.PAUSE)
+    first.trainer.steering.letter(Letter.PAUSE)
     first.play(lambda: first.hub.scheduler.is_rested)
-    first.trainer.control(Letter.QUIT)
+    first.trainer.steering.letter(Letter.QUIT)
     first.run()
     first.end()
     assert first.exit_code is ExitCode.FINISHED
@@ -183,18 +183,18 @@ def test_letters_while_a_checkpoint_is_taken_neither_end_saving_nor_change_the_r
     attempt = Attempt(tmp_path)
     attempt.join()
     attempt.play(lambda: attempt.hub.scheduler.ledger.stored_total >= 75)
-    attempt.trainer.control(Letter.CHECKPOINT)
+    attempt.trainer.steering.letter(Letter.CHECKPOINT)
     attempt.run()  # the snapshots have not come yet
     for letter in [second, third]:
         if letter is not None:
-            attempt.trainer.control(letter)
+            attempt.trainer.steering.letter(letter)
             attempt.run()
     attempt.play(lambda: bool(attempt.writer.steps))
     if attempt.hub.is_paused:
-        attempt.trainer.control(Letter.CHECKPOINT)
+        attempt.trainer.steering.letter(Letter.CHECKPOINT)
     num_saved = len(attempt.writer.steps)
     attempt.play_rows(FOUR_ROWS - 1)
-    attempt.trainer.control(Letter.CHECKPOINT)
+    attempt.trainer.steering.letter(Letter.CHECKPOINT)
     attempt.play_rows(FOUR_ROWS)
     assert len(attempt.writer.steps) > num_saved
     assert attempt.rows == whole.rows[:FOUR_ROWS]
@@ -210,10 +210,10 @@ def test_a_letter_to_a_run_that_is_ending_changes_nothing(
     first.join()
     first.play(lambda: first.hub.scheduler.ledger.stored_total >= 75)
     if paused:
-        first.trainer.control(Letter.PAUSE)
+        first.trainer.steering.letter(Letter.PAUSE)
         first.play(lambda: first.hub.scheduler.is_rested)
     first.interrupt()
-    first.trainer.control(letter)
+    first.trainer.steering.letter(letter)
     first.run()
     first.end()
     assert first.exit_code is ExitCode.FINISHED

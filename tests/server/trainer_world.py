@@ -6,7 +6,8 @@ No socket, no thread; the clock moves only when a test says so.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec
@@ -22,6 +23,10 @@ from checkpoints import CheckpointContents
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
+from royale_server.alarms.config import AlarmConfig
+from royale_server.alarms.declaration import Alarm
+from royale_server.alarms.engine import AlarmSet
+from royale_server.alarms.keeper import AlarmKeeper
 from royale_server.config import Pair, ServerConfig
 from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.hub import Hub
@@ -29,10 +34,14 @@ from royale_server.exit_codes import ExitCode
 from royale_server.model.build import Components
 from royale_server.model.worker import InlineWorker
 from royale_server.monitoring.console import Console
+from royale_server.run.judge import AlarmJudge, DiskGauge
+from royale_server.run.layout import RunLayout
+from royale_server.run.records import plain_record
 from royale_server.run.writer import WriterHealth
 from royale_server.saved_run import from_contents
 from royale_server.saver import Mark
 from royale_server.trainer import End, Start, Trainer
+from royale_server.watch import Surroundings, Watch
 from tests.server.loop_world import ACTION, OBSERVATION
 from tests.server.resume_world import EnvClient
 
@@ -52,12 +61,30 @@ class InstantWriter:
         self.events: list[Mapping[str, Any]] = []
         self.steps: list[int] = []
         self.maps: list[Mapping[str, Any]] = []
+        self.alarms_of_rows: AlarmKeeper | None = None
+        self.alarm_records: list[Mapping[str, Any]] = []
+        self.busy_s = 0.0
 
     def metrics(self, row: dict[str, Any], step: int) -> None:
         self.rows.append(row)
+        assert self.alarms_of_rows is not None
+        self.alarm_records += self.alarms_of_rows.written(plain_record(row))
+
+    def alarms(self, rows: Any) -> None:
+        self.alarm_records += rows
+
+    def task(self, task: Callable[[], None]) -> None:
+        task()
 
     def health(self) -> WriterHealth:
-        return WriterHealth(queued=0, unwritten=0, dropped=0, last_seq=len(self.rows), trackers=())
+        return WriterHealth(
+            queued=0,
+            unwritten=0,
+            dropped=0,
+            last_seq=len(self.rows),
+            busy_s=self.busy_s,
+            trackers=(),
+        )
 
     def episodes(self, rows: Any) -> None:
         """Not looked at."""
@@ -70,6 +97,8 @@ class InstantWriter:
 
     def checkpoint(self, contents: CheckpointContents, done: Callable[[Any], None]) -> None:
         self.steps.append(contents.step)
+        assert self.alarms_of_rows is not None
+        contents = AlarmJudge(self.alarms_of_rows, DiskGauge(self.directory)).completed(contents)
         done(checkpoints.save(self.directory, contents).path)
 
 
@@ -80,6 +109,7 @@ class Attempt:
         self,
         directory: Path,
         *,
+        alarms: Sequence[Alarm] = (),
         learner: type[Learner] = PPO,
         algo: LearnerConfig | None = None,
         **settings: Any,
@@ -101,13 +131,35 @@ class Attempt:
         )
         policy = MLPPolicyConfig(hidden_sizes=(8,), normalize_observations=True)
         config = ServerConfig(pair=PAIR, policy=policy, algo=algo, max_slots=64, **settings)
+        start = _start(directory)
+        keeper = self.writer.alarms_of_rows = AlarmKeeper(
+            AlarmSet(alarms, {**AlarmConfig().limits(), "save_every": config.save_every}),
+            attempt=start.attempt,
+        )
+        if start.resumed is not None:
+            newest = checkpoints.load(checkpoints.newest(directory)[0])
+            keeper.resume(newest.documents["state"]["alarms"], start.resumed.counters.iteration)
+        keeper.on_change = lambda changes: self.posted.append(
+            partial(self.trainer.alarmed, changes)
+        )
+        self.layout = RunLayout(base=directory / "base", algorithm="a", policy="p", name="run")
+        self.layout.directory.mkdir(parents=True, exist_ok=True)
+        watch = Watch(
+            alarms=keeper,
+            writer=self.writer,
+            surroundings=Surroundings(layout=self.layout, seed=config.seed, resume_command="again"),
+            feedback_wait_timeout_s=config.feedback_wait_timeout,
+            clock=self._clock,
+            post=self.posted.append,
+        )
         self.trainer = Trainer(
             config=config,
             components=Components(policy=MLPPolicy, learner=learner),
-            start=_start(directory),
+            start=start,
             model=self.worker,
             writer=self.writer,
             console=create_autospec(Console, instance=True),
+            watch=watch,
             clock=self._clock,
             post=self.posted.append,
             on_begin=lambda: None,
@@ -198,11 +250,15 @@ class Attempt:
             for row in self.writer.rows
         ]
 
+    @property
+    def engine(self) -> Any:
+        """Policy, learner and storage, to be looked at and spoiled."""
+        assert self.trainer._built is not None
+        return self.trainer._built.engine
+
     def model(self) -> dict[str, bytes]:
         """The bytes of weights, statistics and optimizer."""
-        built = self.trainer._built
-        assert built is not None
-        state = built.engine.learner.state()
+        state = self.engine.learner.state()
         tensors = {**state.model, **{f"optimizer/{n}": t for n, t in state.optimizer.items()}}
         return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 

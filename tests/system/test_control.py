@@ -1,7 +1,10 @@
-"""Letters in the control file of a live run."""
+"""Letters in the control file of a live run, and what ``royale`` asks of it."""
 
 from __future__ import annotations
 
+import pytest
+
+from royale_server.tools.main import main
 from tests.system import records
 from tests.system.processes import CARTPOLE, Processes, eventually
 
@@ -34,3 +37,29 @@ def test_a_run_is_saved_paused_and_ended_by_letters(processes: Processes):
     # Nothing was learnt while it was paused, and the frames of the open iteration are kept.
     assert records.metrics(server.run) == rows
     assert records.steps(server.run)[-1] >= rows[-1]["run/step"]
+
+
+def test_a_run_is_saved_paused_continued_and_ended_through_royale(
+    processes: Processes, capsys: pytest.CaptureFixture[str]
+):
+    server = processes.server(*SMALL)
+    client = processes.client(server, *CARTPOLE, "--num-envs", 4)
+    server.wait_for("iteration 2:")
+    run = str(server.run)
+
+    assert main(["checkpoint", run]) == 0
+    (saved,) = records.steps(server.run)
+    assert f"the checkpoint of step {saved} is on disk" in capsys.readouterr().out
+    assert main(["continue", run]) == 1  # it is not paused
+    assert main(["pause", run]) == 0
+    assert main(["pause", run]) == 0  # it stays so
+    rows = records.metrics(server.run)
+    assert main(["continue", run]) == 0
+    server.wait_for(f"iteration {rows[-1]['run/iteration'] + 1}:")
+
+    capsys.readouterr()
+    assert main(["stop", run]) == 0
+    assert (server.wait(), client.wait()) == (0, 0)
+    assert "saved the checkpoint of step" in capsys.readouterr().out
+    answers = [event["verb"] for event in records.events(server.run, "answered")]
+    assert answers == ["checkpoint", "continue", "pause", "pause", "continue", "stop"]

@@ -1,0 +1,228 @@
+"""Faults planted in a run in memory: in the environment, the network, the data, the disk.
+
+Each begins after two healthy rows. What is not here has only been seen on planted rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from algorithms.ppo.config import PPOConfig
+from checkpoints import CheckpointWriteError
+from royale_server.scheduler.ledger import Discard
+from tests.server.trainer_world import FRAMES, Attempt
+
+CALM = PPOConfig(
+    frames_per_iteration=FRAMES,
+    total_timesteps=10_000 * FRAMES,
+    num_epochs=3,
+    minibatch_size=16,
+    learning_rate=1e-4,
+)
+FROZEN = replace(CALM, freeze_actor_iterations=3, learning_rate=0.5)
+SCALED = replace(CALM, scale_rewards=True)
+
+Plant = Callable[[Attempt], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault and the run that it is planted in."""
+
+    what: str
+    """In words, for the table of the docs."""
+    plant: Plant
+    algo: PPOConfig = CALM
+    healthy_rows: int = 2
+    """Rows before it."""
+    is_setting: bool = False
+    """Whether the setting of the run is the fault, so that it is there from the first row."""
+
+
+def _nothing(_attempt: Attempt) -> None:
+    """The setting is the fault."""
+
+
+def _poisoned_gradient(attempt: Attempt) -> None:
+    """Once: more of them running end the run by themselves."""
+    parameter = next(iter(attempt.engine.policy.actor_parameters()))
+
+    def poison(gradient: Any) -> Any:
+        hook.remove()
+        return gradient * float("nan")
+
+    hook = parameter.register_hook(poison)
+
+
+def _before_learning(change: Callable[[dict[str, np.ndarray], np.ndarray], None]) -> Plant:
+    """Change what is stored of every frame, by name and cell, just before it is learnt from."""
+
+    def plant(attempt: Attempt) -> None:
+        learner = attempt.engine.learner
+        learn = learner.learn
+
+        def learn_from_changed(storage: Any, cells: np.ndarray, **more: Any) -> Any:
+            change(storage.step_state, cells)
+            return learn(storage, cells, **more)
+
+        learner.learn = learn_from_changed
+
+    return plant
+
+
+def _other_log_probs(by: float) -> Plant:
+    """What is stored are the log-probabilities of other weights."""
+
+    def change(stored: dict[str, np.ndarray], cells: np.ndarray) -> None:
+        stored["log_prob"][cells] += by
+
+    return _before_learning(change)
+
+
+_NOISE = np.random.default_rng(0)
+
+
+def _noisy_values(stored: dict[str, np.ndarray], cells: np.ndarray) -> None:
+    """A critic that knows nothing and says it loudly."""
+    stored["value"][cells] = 1e3 * _NOISE.standard_normal(len(cells))
+
+
+def _in_environment(change: Callable[[dict[str, Any]], None], every: int = 12) -> Plant:
+    """Change what a client's environments say in one of so many steps."""
+
+    def plant(attempt: Attempt) -> None:
+        for env in attempt.clients[0].envs:
+            step, count = env.step, iter(range(10**9))
+
+            def step_changed(
+                actions: np.ndarray, step: Any = step, count: Any = count
+            ) -> dict[str, Any]:
+                fields = step(actions)
+                if next(count) % every == every - 1:
+                    change(fields)
+                return fields
+
+            env.step = step_changed  # type: ignore[method-assign]
+
+    return plant
+
+
+def _nan_reward(fields: dict[str, Any]) -> None:
+    fields["rewards"] = fields["rewards"].copy()
+    fields["rewards"][0] = np.nan
+
+
+def _nan_everywhere(fields: dict[str, Any]) -> None:
+    fields["rewards"] = np.full_like(fields["rewards"], np.nan)
+
+
+def _huge_reward(fields: dict[str, Any]) -> None:
+    fields["rewards"] = fields["rewards"] + 1e4
+
+
+def _reconnecting(attempt: Attempt) -> None:
+    """Another client comes and is cut in every iteration."""
+    learned = attempt.trainer._learned
+
+    def learned_and_cut(*arguments: Any) -> None:
+        other = attempt.join(f"flapping-{len(attempt.clients)}", (1,))
+        other.vanish()
+        learned(*arguments)
+
+    attempt.trainer._learned = learned_and_cut  # type: ignore[method-assign]
+
+
+def _cut_five(attempt: Attempt) -> None:
+    for number in range(5):
+        attempt.join(f"brief-{number}", (1,)).vanish()
+    attempt.now += 6.0
+
+
+def _lost_frame(attempt: Attempt) -> None:
+    attempt.hub.scheduler.ledger.stored_total += 1
+
+
+def _stale_frame(attempt: Attempt) -> None:
+    """One more than there are, in the books alone."""
+    ledger = attempt.hub.scheduler.ledger
+    ledger._given_up[Discard.STALE] += 1
+    ledger.stored_total -= 1
+
+
+def _slow_batches(attempt: Attempt) -> None:
+    client = attempt.clients[0]
+    client.pump = partial(_pump_late, attempt, client.pump)  # type: ignore[method-assign]
+
+
+def _pump_late(attempt: Attempt, pump: Callable[[], bool]) -> bool:
+    attempt.now += 20.0
+    return pump()
+
+
+def _silence(attempt: Attempt) -> None:
+    """The client is there and says nothing."""
+    attempt.clients[0].pump = lambda: False  # type: ignore[method-assign]
+    attempt.now += 130.0
+
+
+def _stuck_disk(attempt: Attempt) -> None:
+    attempt.writer.busy_s = 31.0
+    attempt.now += 6.0
+
+
+def _no_checkpoints(attempt: Attempt) -> None:
+    def refuse(contents: Any, done: Callable[[Any], None]) -> None:
+        done(CheckpointWriteError(attempt.writer.directory, "no space left on device"))
+
+    attempt.writer.checkpoint = refuse  # type: ignore[method-assign]
+
+
+def _full_disk(attempt: Attempt) -> None:
+    assert attempt.writer.alarms_of_rows is not None
+    attempt.writer.alarms_of_rows._machine = lambda: {"disk/spare_mb": 100.0}
+
+
+FAULTS: dict[str, Fault] = {
+    "nonfinite": Fault("a gradient becomes NaN in the network", _poisoned_gradient),
+    "ratio_invariant": Fault(
+        "stored log-probabilities are 0.01 off those of the weights", _other_log_probs(0.01)
+    ),
+    "kl_high": Fault("stored log-probabilities are of other weights", _other_log_probs(1.0)),
+    "clip_pinned": Fault("stored log-probabilities are of other weights", _other_log_probs(1.0)),
+    "kl_dead": Fault(
+        "a learning rate of 1e-12", _nothing, replace(CALM, learning_rate=1e-12), is_setting=True
+    ),
+    "ev_negative": Fault("the critic predicts noise", _before_learning(_noisy_values)),
+    "reward_clipped": Fault(
+        "now and then the environment pays 10,000 more", _in_environment(_huge_reward), SCALED
+    ),
+    "actor_handoff": Fault(
+        "a learning rate of 0.5 once the freeze is over", _nothing, FROZEN, is_setting=True
+    ),
+    "critic_unready": Fault(
+        "the critic predicts noise when the freeze is over",
+        _before_learning(_noisy_values),
+        FROZEN,
+        healthy_rows=1,
+    ),
+    "worker_failures": Fault("a connection is cut in every iteration", _reconnecting),
+    "worker_failures_persistent": Fault("a connection is cut in every iteration", _reconnecting),
+    "client_flapping": Fault("five connections are cut", _cut_five),
+    "invalid_frames": Fault("now and then a reward is NaN", _in_environment(_nan_reward)),
+    "discards": Fault(
+        "in every third step all rewards are NaN", _in_environment(_nan_everywhere, every=3)
+    ),
+    "frames_not_conserved": Fault("one frame too many is written into the books", _lost_frame),
+    "impossible_discards": Fault("a stale frame is written into the books", _stale_frame),
+    "queue_starved": Fault("the client answers after 20 s", _slow_batches),
+    "stalled": Fault("the client says nothing for 130 s", _silence),
+    "writer_stalled": Fault("the disk keeps one line waiting for 31 s", _stuck_disk),
+    "checkpoint_overdue": Fault("the disk refuses every checkpoint", _no_checkpoints),
+    "disk_low": Fault("100 MB are left on the disk", _full_disk),
+}
+"""By alarm."""
