@@ -12,6 +12,7 @@ from royale_client.wire.errors import RoyaleError
 from royale_server.tools import (
     bench_command,
     checkpoints_command,
+    doctor_command,
     eval_command,
     heatmap_command,
     replay_command,
@@ -28,6 +29,7 @@ Look at runs of royale-server and check them. A running server is not disturbed.
 """
 _EXAMPLES = """\
 examples:
+  royale doctor mlp-policy default ppo classic --exp-name first
   royale checkpoints latest
   royale verify-resume -- mlp-policy default ppo default --inline CartPole-v1
 
@@ -69,6 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {product_version()}")
     subparsers = parser.add_subparsers(metavar="SUBCOMMAND", required=True)
+    doctor_command.add_parser(subparsers)
     checkpoints_command.add_parser(subparsers)
     verify_command.add_parser(subparsers)
     bench_command.add_parser(subparsers)
