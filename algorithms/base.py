@@ -117,6 +117,15 @@ class Policy(nn.Module, ABC):
             Shape ``(n,)``; zeros from a policy without a critic.
         """
 
+    def action_layout(self) -> IntArray | None:
+        """Return what each action number means to this policy, if it thinks of actions in parts.
+
+        Returns:
+            One row an action, shape ``(A, d)``, -1 in every column of the action that waits; None
+            for a policy that takes actions as the environment numbers them.
+        """
+        return None
+
     def update_normalizers(self, observations: tuple[Array, ...]) -> None:
         """Let observation statistics see the frames of an iteration: last act of a learn step.
 
@@ -139,6 +148,19 @@ class Policy(nn.Module, ABC):
 def as_tensors(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
     """Return arrays as tensors that share their memory, with a prefix before their names."""
     return {prefix + name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+class Rehearsal(NamedTuple):
+    """What a learner's gradient step takes, measured once before it counts."""
+
+    ratio_deviation: float | None
+    """Largest |ratio - 1| between acting and judging with the same weights."""
+
+    frame_bytes: int
+    """Of one frame on the device, held for a whole learn step."""
+
+    optimizer_bytes: int
+    """That the optimizer will hold on the device once it has stepped, and holds not yet."""
 
 
 class TrainablePolicy(Policy):
@@ -301,6 +323,21 @@ class Learner(ABC):
                 from before the step.
             UpdateError: If learning cannot go on; likewise.
         """
+
+    def frames_at_once(self) -> int | None:
+        """Return how many frames go through the policy at once, with gradients; None if none."""
+        return None
+
+    def rehearse(self, storage: RolloutStorage, cells: IntArray) -> Rehearsal:
+        """Go forward and backward once as a gradient step does, and change nothing.
+
+        Only called where ``frames_at_once`` is a number.
+
+        Args:
+            storage: Holds made-up frames.
+            cells: Of ``frames_at_once`` frames, each an episode of its own. Shape ``(M,)``.
+        """
+        raise NotImplementedError(f"{self.uid} takes no gradient steps")
 
     @abstractmethod
     def state(self) -> LearnerState:

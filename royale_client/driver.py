@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import RoyaleError
+from royale_client.wire.probes import ProbeAnswer
 from royale_client.wire.seating import SeatAssignment
 from royale_client.wire.spaces import SpaceSpec
 
@@ -204,6 +205,24 @@ class SeatedDriver(EnvDriver, Protocol):
         Args:
             assignments: In the order of their episodes; ``slot`` is a row of this group.
             afresh: Forget all earlier ones: a `reset` follows.
+        """
+
+
+@runtime_checkable
+class ProbedDriver(EnvDriver, Protocol):
+    """A driver that answers what the server asks about its environments before anybody acts.
+
+    Probes come before the first `reset` or between two sessions, never during a turn.
+    """
+
+    def probe(self, question: str) -> ProbeAnswer:
+        """Answer one question by trying, without touching the environments that are stepped.
+
+        Args:
+            question: One of ``royale_client.wire.probes.QUESTIONS``.
+
+        Raises:
+            ValueError: If the question is unknown.
         """
 
 

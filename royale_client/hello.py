@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from royale_client.driver import EnvDriver, SeatedDriver
+from royale_client.driver import EnvDriver, ProbedDriver, SeatedDriver
 from royale_client.envs.digest import client_versions
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.handshake import RECONNECT
 from royale_client.wire.messages import Hello
 from royale_client.wire.narrowing import FLOAT16, has_wider_floats
+from royale_client.wire.probes import PROBE
 from royale_client.wire.seating import seating_features
 from royale_client.wire.spaces import SpaceSpec
 
@@ -66,6 +67,7 @@ def make_hello(
         features=(
             *(("snapshot", "restart") if obstacle is None else ("restart",)),
             RECONNECT,
+            *((PROBE,) if isinstance(first, ProbedDriver) else ()),
             *_seating_features(drivers),
         ),
         float16_observations=float16_observations,

@@ -18,12 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from royale_client.driver import EnvDriver, SeatedDriver, Turn
+from royale_client.probing import ProbingFailedError, ask
 from royale_client.saving import SavingFailedError, bring_back, num_asking, save
 from royale_client.session import (
     Answered,
     ClientSession,
     Event,
     Faulted,
+    ProbeAsked,
     RestoreAsked,
     ServerBusy,
     SnapshotAsked,
@@ -238,6 +240,8 @@ class _Conversation:
                 self._act(event)
             case Welcomed(welcome=welcome):
                 self._begin(welcome)
+            case ProbeAsked(number=number, question=question):
+                self._probe(number, question)
             case SnapshotAsked(number=number):
                 self._snapshot(number)
             case RestoreAsked():
@@ -310,6 +314,16 @@ class _Conversation:
         slots = self._slots_of(group)
         own = [a for a in assignments if slots.start <= a.slot < slots.stop]
         driver.assign([replace(a, slot=a.slot - slots.start) for a in own], afresh=afresh)
+
+    def _probe(self, number: int, question: str) -> None:
+        """Let the environments of the first group answer; all groups are of one kind."""
+        session = self._session
+        try:
+            data = session.probed(number, ask(self._loop._drivers[0], question))
+        except (ProbingFailedError, ProtocolError) as error:
+            logger.warning("no answer to what the server asks (%s): %s", question, error)
+            data = session.probed(number, failure=str(error))
+        self._transport.send(data)
 
     def _snapshot(self, number: int) -> None:
         """Hand the server the states of all environments, or say why it gets none."""

@@ -35,6 +35,8 @@ from royale_client.wire.messages import (
     Hello,
     Log,
     Message,
+    Probe,
+    Probed,
     Restore,
     Restored,
     Snapshot,
@@ -46,6 +48,7 @@ from royale_client.wire.messages import (
     message_of,
 )
 from royale_client.wire.narrowing import FLOAT16, Narrowing
+from royale_client.wire.probes import ProbeAnswer, Probes
 from royale_client.wire.snapshot_rules import Snapshots, check_asking, check_restore
 from royale_client.wire.snapshots import Block, as_states
 from royale_client.wire.turn_forms import ActionForms, StepForms
@@ -107,8 +110,16 @@ class RestoreAsked:
     """State of each group, read-only views; none if the episodes are to begin afresh."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeAsked:
+    """The server asks about the environment; answer with `probed` before anything else."""
+
+    number: int
+    question: str
+
+
 Event: TypeAlias = (
-    Welcomed | Answered | ServerBusy | Stopped | Faulted | SnapshotAsked | RestoreAsked
+    Welcomed | Answered | ServerBusy | Stopped | Faulted | ProbeAsked | SnapshotAsked | RestoreAsked
 )
 
 
@@ -147,6 +158,7 @@ class ClientSession:
         self._action_forms = ActionForms(self._limits)
         self._requests = Requests([0] * len(hello.groups))
         self._asking = [0] * len(hello.groups)
+        self._probes = Probes(hello)
         self._snapshots = Snapshots(hello)
         self._has_states = False
         self._send_limit = self._limits.max_message_bytes
@@ -286,6 +298,30 @@ class ClientSession:
             self._asking = list(asking)
         return data
 
+    def probed(
+        self, number: int, answer: ProbeAnswer | None = None, failure: str | None = None
+    ) -> bytes:
+        """Answer a probe, or say why there is no answer.
+
+        Args:
+            number: Number of the probe.
+            answer: What the environment says; None with a failure.
+            failure: Why there is no answer, as a sentence.
+
+        Raises:
+            UnexpectedMessageError: That probe was not sent.
+            ContractError: The answer does not fit the question; nothing changed, so that a failure
+                can be told instead.
+            LimitError: The answer is larger than a message may be; likewise.
+        """
+        after = next_state(Side.CLIENT, self.state, Probed.TYPE)
+        message = Probed(number=number, answer=answer or ProbeAnswer(), failure=failure)
+        self._probes.check(message)
+        data = self._encode(message)
+        self.state = after
+        self._probes.answered()
+        return data
+
     def log(self, records: Sequence[Mapping[str, Any]], dropped: int = 0) -> bytes:
         """Send log records; each has ``time_s``, ``level``, ``logger`` and ``message``."""
         return self._send(Log(records=tuple(dict(record) for record in records), dropped=dropped))
@@ -346,7 +382,7 @@ class ClientSession:
                 return Stopped(stop=message)
             case Fault():
                 return Faulted(fault=message)
-            case Snapshot() | Restore():
+            case Probe() | Snapshot() | Restore():
                 return self._asked(message)
         raise UnexpectedMessageError(f"{message.TYPE} is no message of a server")
 
@@ -358,6 +394,8 @@ class ClientSession:
         return _answered(action)
 
     def _welcomed(self, welcome: Welcome) -> Welcomed:
+        if self._probes.outstanding is not None:
+            raise UnexpectedMessageError("a welcome before the answer to a probe")
         check_welcome(welcome, self.hello)
         self.welcome = welcome
         if FLOAT16 in welcome.features:
@@ -393,7 +431,10 @@ class ClientSession:
         self._steps = StepContract(self.hello, self._limits, float16=float16)
         self._step_forms = StepForms(self._steps, self._limits)
 
-    def _asked(self, message: Snapshot | Restore) -> Event:
+    def _asked(self, message: Probe | Snapshot | Restore) -> Event:
+        if isinstance(message, Probe):
+            self._probes.ask(message)
+            return ProbeAsked(number=message.number, question=message.question)
         if isinstance(message, Snapshot):
             self._snapshots.ask(message.number, self._requests)
             return SnapshotAsked(number=message.number)

@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from algorithms.base import LearnerState
-from checkpoints import CheckpointContents
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.limits import Limits
 from royale_server.alarms.declaration import Alarm
@@ -25,25 +23,23 @@ from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.websocket_server import WebSocketServer, write_address
 from royale_server.exit_codes import ExitCode
-from royale_server.model.build import (
-    Components,
-    check_resume,
-    check_warm_start,
-    choose_device,
-    preload,
-)
+from royale_server.model.build import Components, preload
 from royale_server.model.worker import ModelThread, ModelWorker
 from royale_server.monitoring.console import Console
 from royale_server.monitoring.console_text import server_url
 from royale_server.monitoring.logging_setup import copied_to
 from royale_server.preconditions import read_token
+from royale_server.preflight.check import judge
+from royale_server.preflight.examine import examine
+from royale_server.preflight.finding import PreflightError, failures
+from royale_server.preflight.start_checks import START_CHECKS
 from royale_server.registry import AlgorithmEntry, PolicyEntry
 from royale_server.resume_command import resume_command
 from royale_server.run.attempt import Attempt, open_attempt
 from royale_server.run.control import ControlThread
 from royale_server.run.inbox import Inbox
 from royale_server.run.output import WriteFailure
-from royale_server.saved_run import from_contents, learner_state, spaces_of
+from royale_server.saved_run import from_contents
 from royale_server.saver import Mark
 from royale_server.stop_signals import handle_stop_signals, interrupt_on_sigterm
 from royale_server.trainer import Start, Trainer
@@ -85,19 +81,20 @@ def run(
         The exit code.
 
     Raises:
-        ConfigError: If the device or the checkpoint to start from cannot be used.
-        FileExistsError: If the run exists and neither resume nor overwrite was asked for.
-        FileNotFoundError: If there is nothing to resume.
+        PreflightError: If a check refuses the run; it names all that do.
+        RoyaleError: If the disk or the port has changed since.
     """
     interrupt_on_sigterm()
-    components = Components(
-        policy=policy_entry.load_implementation(), learner=algo_entry.load_implementation()
-    )
-    choose_device(config.device)
-    warm_start = _warm_start(config, components)
-    check_changed = partial(_check_changed, config, components)
+    examined = examine(config, policy_entry, algo_entry)
+    findings = judge(START_CHECKS, examined.facts)
+    if failures(findings):
+        raise PreflightError(findings)
+    components = examined.components
+    assert components is not None, "nothing was refused"
     with (
-        open_attempt(config, _report_write_failure, check_changed, alarms) as attempt,
+        open_attempt(
+            config, _report_write_failure, alarms=alarms, prepared=examined.prepared
+        ) as attempt,
         copied_to(attempt.log_file),
     ):
         start = Start(
@@ -105,11 +102,13 @@ def run(
             directory=attempt.path,
             resumed=None if attempt.resumed is None else from_contents(attempt.resumed),
             resumed_from=None if attempt.resumed is None else Mark.of(attempt.resumed),
-            warm_start=warm_start,
+            warm_start=examined.warm_start,
+            run_id=attempt.run_id,
             facts=attempt.facts,
         )
         console.starting(config, run_directory=attempt.path, attempt=attempt.number)
         attempt.announce()
+        console.checked(findings)
         Inbox(attempt.layout).clear()
         assembled = partial(assemble, config, components, start, attempt, console)
         if config.inline is not None:
@@ -319,27 +318,3 @@ def _report_write_failure(failure: WriteFailure) -> None:
         failure.path,
         failure.error.strerror or failure.error,
     )
-
-
-def _check_changed(
-    config: ServerConfig, components: Components, contents: CheckpointContents
-) -> None:
-    """A run that may change must still be able to load its weights."""
-    check_resume(config, components, spaces_of(contents), learner_state(contents))
-
-
-def _warm_start(config: ServerConfig, components: Components) -> LearnerState | None:
-    path = getattr(config.algo, "policy_checkpoint_path", None)
-    if path is None and getattr(config.algo, "needs_weights", False):
-        raise ConfigError(
-            "--algo.policy-checkpoint-path: got none, expected the directory of the checkpoint "
-            "that is to be evaluated"
-        )
-    if path is None or config.resume:
-        return None
-    from checkpoints import load
-
-    contents = load(path)
-    state = learner_state(contents)
-    check_warm_start(config, components, spaces_of(contents), state)
-    return state

@@ -14,13 +14,14 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from royale_client.wire.errors import ConfigError, RoyaleError
 from royale_server.alarms.choice import chosen_alarms
 from royale_server.alarms.declaration import Alarm
 from royale_server.builtin_components import builtin_registry
 from royale_server.cli_build import build, parse_values
-from royale_server.cli_flags import flags_of
+from royale_server.cli_flags import Settings, flags_of
 from royale_server.cli_help import USAGE, root_help
 from royale_server.cli_hints import CheckedFlags, check_flags
 from royale_server.cli_words import PROGRAM, Chosen, choose, split_words
@@ -30,6 +31,9 @@ from royale_server.exit_codes import ExitCode
 from royale_server.preconditions import precondition_problems
 from royale_server.registry import Registry
 from royale_server.version import product_version
+
+if TYPE_CHECKING:
+    from royale_server.preflight.finding import Finding
 
 logger = logging.getLogger(__name__)
 
@@ -58,19 +62,42 @@ class RefusedCommandError(ConfigError):
     Args:
         problems: One sentence each.
         program: The program with as many words as were understood.
+        values: The settings as far as they could be read; None if they could not.
+        pair: What is trained by what, where there are settings.
     """
 
-    def __init__(self, problems: Sequence[str], program: str = PROGRAM) -> None:
+    def __init__(
+        self,
+        problems: Sequence[str],
+        program: str = PROGRAM,
+        values: Settings | None = None,
+        pair: Pair = _NO_PAIR,
+    ) -> None:
         self.problems = tuple(problems)
         self.program = program
+        self._values, self._pair = values, pair
         super().__init__("\n".join(problems))
 
-    def text(self) -> str:
-        """Return the refusal as it is shown."""
+    def besides(self) -> tuple[Finding, ...]:
+        """Look for what else would refuse the start on this machine."""
+        if self._values is None:
+            return ()
+        from royale_server.preflight.early import early_failures  # NumPy: not for help
+
+        return early_failures(self._values, self._pair)
+
+    def text(self, besides: Sequence[Finding] = ()) -> str:
+        """Return the refusal as it is shown.
+
+        Args:
+            besides: What else would refuse the start.
+        """
         count = len(self.problems)
         title = "1 problem" if count == 1 else f"{count} problems"
         lines = [f"{PROGRAM}: {title} with this command, nothing was started"]
         lines += [f"  {problem}" for problem in self.problems]
+        lines += ["and it would not start then:"] if besides else []
+        lines += [f"  {line}" for finding in besides for line in finding.lines()]
         lines += [USAGE] if self.program == PROGRAM else []
         return "\n".join([*lines, f"more: {self.program} --help"]) + "\n"
 
@@ -92,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return ExitCode.FINISHED
         command = read_command(arguments, registry)
     except RefusedCommandError as refusal:
-        sys.stderr.write(refusal.text())
+        sys.stderr.write(refusal.text(refusal.besides()))
         return ExitCode.REFUSED
     except SystemExit as ended:  # tyro, after its help (0) or a value it cannot read (2)
         return ExitCode.FINISHED if not ended.code else ExitCode.REFUSED
@@ -123,7 +150,7 @@ def read_command(arguments: Sequence[str], registry: Registry) -> Command:
         problems = [*problems, *of_alarms]
     problems = _joined(checked, problems, precondition_problems(values, checked.given, os.environ))
     if config is None or problems:
-        raise RefusedCommandError(problems, program)
+        raise RefusedCommandError(problems, program, values, chosen.pair)
     return Command(config=config, chosen=chosen, alarms=alarms)
 
 

@@ -18,6 +18,7 @@ from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC, Learner
 from royale_client.wire.errors import ConfigError
 from royale_server.alarms.config import AlarmConfig
 from royale_server.evaluation.config import EvaluateConfig
+from royale_server.preflight.config import DoctorConfig
 from royale_server.selfplay.config import SelfPlayConfig
 
 if TYPE_CHECKING:
@@ -179,6 +180,9 @@ class ServerConfig:
     """Seconds for which a client whose connection is lost keeps its session: its episodes, and the
     frames under way. Nobody waits for it meanwhile, unless ``--deterministic``. 0: it begins a new
     session."""
+    mixed_environments: bool = False
+    """Clients may bring environments of other versions or settings than the first one's, with equal
+    spaces: one policy then learns all of them. Without it such a client is refused."""
     on_nonfinite: Literal["reject", "halt"] = "reject"
     """What a NaN or infinity in an observation or a reward does: ``reject`` discards that frame as
     invalid, plays the rest of its episode without training on it, and tells the client which row it
@@ -198,6 +202,8 @@ class ServerConfig:
     """Questions asked of every metrics row."""
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     """Rounds that clients with ``--role eval`` play in environments of two seats."""
+    doctor: DoctorConfig = field(default_factory=DoctorConfig)
+    """What the preflight judges by."""
     track: TrackConfig = field(default_factory=TrackConfig)
     """Mirror the curves to a tracker."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -14,13 +14,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from royale_client.driver import EnvDriver
 from royale_client.envs.digest import env_digest
 from royale_client.envs.gymnasium_envs import PROVIDER, GymConfig, make_driver
 from royale_client.hello import make_hello
 from royale_client.loop import EnvLoop
+from royale_client.probing import ProbingFailedError, ask
 from royale_client.transport import ConnectionLostError
+from royale_client.wire.messages import Hello
+from royale_client.wire.probes import PROBE, QUESTIONS
 from royale_server.config import ServerConfig
 from royale_server.endpoint.hub import Hub
+from royale_server.endpoint.probing import ProbeReport
 from royale_server.exit_codes import ExitCode
 from royale_server.model.worker import InlineWorker
 from royale_server.run.control import POLL_S
@@ -137,19 +142,13 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     Returns:
         The exit code.
     """
-    assert config.inline is not None
-    gym = GymConfig(env_id=config.inline, env_kwargs=config.inline_env_kwargs or "{}")
-    driver = make_driver(gym, config.inline_num_envs)
+    driver, hello = _client_of(config)
     worker = InlineWorker()
     codes: list[ExitCode] = []
     posted: deque[Callable[[], None]] = deque()
     run = assemble(model=worker, post=posted.append, on_end=codes.append)
     inbox = Inbox(run.attempt.layout)
     transport = InlineTransport(run.hub, worker, run.trainer, posted, inbox)
-    digest = env_digest(
-        config.inline, PROVIDER.facts(gym), driver.observation_space, driver.action_space
-    )
-    hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline, env_digest=digest)
     handle_stop_signals(partial(_stop_soon, run.trainer, worker))
     with contextlib.suppress(ConnectionLostError):
         EnvLoop([driver], hello).converse(transport)
@@ -157,6 +156,37 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
         transport.run_server()
     driver.close()
     return codes[0]
+
+
+def visit(config: ServerConfig) -> ProbeReport:
+    """Build the environments, ask them what a server asks a client, and close them.
+
+    Args:
+        config: Settings; ``inline`` names a Gymnasium environment.
+    """
+    driver, hello = _client_of(config)
+    answers, failures = {}, {}
+    try:
+        for question in QUESTIONS if PROBE in hello.features else ():
+            try:
+                answers[question] = ask(driver, question)
+            except ProbingFailedError as error:
+                failures[question] = str(error)
+    finally:
+        driver.close()
+    return ProbeReport(hello=hello, answers=answers, failures=failures)
+
+
+def _client_of(config: ServerConfig) -> tuple[EnvDriver, Hello]:
+    """Build the environments in this process, and what they say of themselves."""
+    assert config.inline is not None
+    gym = GymConfig(env_id=config.inline, env_kwargs=config.inline_env_kwargs or "{}")
+    driver = make_driver(gym, config.inline_num_envs)
+    digest = env_digest(
+        config.inline, PROVIDER.facts(gym), driver.observation_space, driver.action_space
+    )
+    hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline, env_digest=digest)
+    return driver, hello
 
 
 def _stop_soon(trainer: Trainer, worker: InlineWorker, end: End, why: str) -> None:

@@ -27,6 +27,7 @@ from royale_server.alarms.engine import Change
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.hub import Hub
+from royale_server.endpoint.probing import ProbeReport
 from royale_server.episode_metrics import LEARNER
 from royale_server.evaluation.desk import Round
 from royale_server.evaluation.metrics import evaluation_metrics, verdict_line
@@ -37,6 +38,8 @@ from royale_server.model.invariants import BrokenBatchError
 from royale_server.model.worker import ModelWorker
 from royale_server.monitoring.console import Console
 from royale_server.monitoring.heat_maps import HeatMaps
+from royale_server.preflight.finding import PreflightError
+from royale_server.preflight.gate import ClientGate
 from royale_server.run.writer import Writer
 from royale_server.run_book import Batch, RunBook
 from royale_server.saved_run import RunCounters, SavedRun, Sessions, to_contents
@@ -85,6 +88,8 @@ class Start:
     resumed_from: Mark | None = None
     """Mark of the checkpoint it is resumed from."""
     warm_start: LearnerState | None = None
+    run_id: str = ""
+    """Identity of the run."""
     facts: Mapping[str, Any] | None = None
     """Digests that go into every checkpoint's manifest."""
 
@@ -148,6 +153,13 @@ class Trainer:
         self._num_signals = 0
         self._has_collected = False
         self._built: Built | None = None
+        self._unchecked: Built | None = None
+        """An engine that the preflight has not let through so far."""
+        self._report: ProbeReport | None = None
+        self._has_joined = False
+        self._gate = ClientGate(
+            config, directory=start.directory, run_id=start.run_id, console=console
+        )
         self._spaces: Spaces | None = None
         self._saver: Saver | None = None
         self._step = 0
@@ -190,8 +202,43 @@ class Trainer:
         self._model.submit(job, self._engine_built, self._build_refused)
 
     def _engine_built(self, built: Built) -> None:
-        if self._is_closing:
+        if not self._is_closing:
+            self._unchecked = built
+            self._begin_if_checked()
+
+    def probed(self, report: ProbeReport) -> None:
+        """See `Listener`. One that comes later than the run's beginning is judged by itself."""
+        if self._built is None:
+            self._report = report
+            self._begin_if_checked()
             return
+        try:
+            self._gate.check_late(self._built.facts, report)
+        except PreflightError as error:
+            if not self._has_joined:
+                self._build_refused(error)
+                return
+            logger.error("%s", error)
+            self._hub.refuse_environment(report.hello, " ".join(str(error).split()))
+            return
+        self._hub.passed(report.hello)
+
+    def _begin_if_checked(self) -> None:
+        """Begin once the engine is there and the first environment has answered."""
+        built, report = self._unchecked, self._report
+        if built is None or self._is_closing or self._hub.is_probing:
+            return
+        self._unchecked = None
+        try:
+            self._gate.check(built.facts, self._hub.first_hello, report)
+        except PreflightError as error:
+            self._build_refused(error)
+            return
+        if report is not None:
+            self._hub.passed(report.hello)
+        self._begin(built)
+
+    def _begin(self, built: Built) -> None:
         self._built = built
         self._step = built.global_step
         self._on_begin()
@@ -251,7 +298,8 @@ class Trainer:
             self.failed(error)
             return
         logger.error("%s", error)
-        self._hub.refuse_lobby(f"the server cannot train this environment: {error}")
+        sentence = " ".join(str(error).split())
+        self._hub.refuse_lobby(f"the server cannot train this environment: {sentence}")
         self._end, self._end_message = End.HALTED, str(error)
         self._finish(ExitCode.REFUSED)
 
@@ -264,6 +312,7 @@ class Trainer:
         for problem in self._book.joined(peer.name, hello):
             logger.warning("%s", problem)
             self.event("episode_metric", problem, client=peer.name)
+        self._has_joined = True
         text = f"client {peer.name} joined with {sum(hello.groups)} environments of {hello.env_id}"
         self.event("joined", text, client=peer.name, slots=sum(hello.groups), host=hello.host)
         address = peer.connection.address
@@ -524,6 +573,7 @@ class Trainer:
 
     def tick(self) -> None:
         """Do what is due by time alone. Call it about ten times a second."""
+        self._begin_if_checked()  # whoever was asked may have left without an answer
         if self._saver is not None:
             self._saver.tick()
         lost = self._hub.clients_lost

@@ -22,15 +22,16 @@ from algorithms.policies.arena_network import (
     HEIGHT,
     NUM_ACTIONS,
     NUM_SLOTS,
+    NUM_TILES,
     WIDTH,
     ArenaActor,
     ArenaCritic,
 )
 from algorithms.policies.config import ArenaPolicyConfig
-from algorithms.policies.staged import StagedCategorical, masked_stages
+from algorithms.policies.staged import StagedCategorical, layout, masked_stages
 from algorithms.spaces import ArraySpec, Spaces
 from algorithms.split_policy import SplitPolicy
-from algorithms.storage import Array, BoolArray
+from algorithms.storage import Array, BoolArray, IntArray
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec, leaves
 
 _EXPECTED = (
@@ -118,6 +119,13 @@ class ArenaPolicy(SplitPolicy):
         """Return tiles ``(n, 20, 12, P)``, uint8 as they came, and vectors ``(n, V)``."""
         planes, vector = (self._tensor(leaf) for leaf in observations)
         return planes.permute(0, 2, 3, 1).contiguous(), vector
+
+    def action_layout(self) -> IntArray:
+        """Return slot, row and column of every action. Shape ``(961, 3)``."""
+        slots, tiles = layout(NUM_SLOTS, NUM_TILES).numpy().T
+        waits = tiles < 0
+        rows, columns = np.where(waits, -1, tiles // WIDTH), np.where(waits, -1, tiles % WIDTH)
+        return np.stack([slots, rows, columns], axis=1)
 
     def _tensor(self, array: Array) -> Tensor:
         """Move an array to the device; torch refuses to share memory that is read-only."""

@@ -13,6 +13,9 @@ Activation: TypeAlias = Literal["tanh", "relu", "elu", "silu"]
 BoxActions: TypeAlias = Literal["clip", "rescale"]
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 
+RATIO_TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "bfloat16": 2e-2}
+"""How far the probability ratio may be from 1 where nothing but rounding differs, by precision."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MLPPolicyConfig:

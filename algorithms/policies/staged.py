@@ -58,6 +58,23 @@ class Stages(NamedTuple):
         return torch.cat([self.gate[:, :1], acting.flatten(1)], dim=1)
 
 
+def layout(num_slots: int, num_tiles: int) -> Tensor:
+    """Return slot and tile of every action as `Stages.flat` composes them, -1 for waiting.
+
+    Found by composing numbers that say where they come from, so that it cannot differ from what the
+    policy does.
+
+    Returns:
+        int64, shape ``(1 + S · T, 2)``.
+    """
+    slots = torch.arange(num_slots, dtype=torch.float64)[None] * num_tiles
+    tiles = torch.arange(num_tiles, dtype=torch.float64).expand(1, num_slots, num_tiles)
+    gate = torch.tensor([[-1.0, 0.0]], dtype=torch.float64)
+    origins = Stages(gate, slots, tiles).flat()[0].long()
+    parts = torch.stack([origins // num_tiles, origins % num_tiles], dim=1)
+    return parts.masked_fill((origins < 0)[:, None], -1)
+
+
 def masked_stages(outputs: StageOutputs, mask: Tensor) -> Stages:
     """Normalise every stage over what the mask leaves of it.
 

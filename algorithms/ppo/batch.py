@@ -159,6 +159,13 @@ class TrainingBatch:
     def __len__(self) -> int:
         return len(self.actions)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of all tensors, in bytes."""
+        optional = [tensor for tensor in (self.masks, self.is_choice) if tensor is not None]
+        kept = (self.actions, self.log_probs, self.values, self.advantages, self.returns)
+        return sum(tensor.nbytes for tensor in (*self.observations, *optional, *kept))
+
     def take(self, rows: Tensor) -> TrainingBatch:
         """Return some of the frames.
 

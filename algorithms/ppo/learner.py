@@ -18,6 +18,7 @@ from algorithms.base import (
     Learner,
     LearnerState,
     Policy,
+    Rehearsal,
     TrainablePolicy,
     as_tensors,
 )
@@ -97,6 +98,31 @@ class PPO(Learner):
         if left <= 0:
             return wanted
         return min(wanted, max(left, self.config.frames_per_step(wanted)))
+
+    def frames_at_once(self) -> int:
+        """Return the frames of the largest piece of a gradient step."""
+        frames = self.config.frames_per_iteration
+        size = min(self.config.frames_per_minibatch(frames), frames)
+        if self.config.batch_size is not None:
+            return size
+        return frames - (frames // size - 1) * size  # the last one takes the remainder
+
+    def rehearse(self, storage: RolloutStorage, cells: IntArray) -> Rehearsal:
+        """Go forward and backward once and change nothing; see the base class."""
+        plan = self._plan()
+        targets = make_targets(
+            storage,
+            cells,
+            normalizer=self._return_normalizer,
+            gamma=plan.gamma,
+            gae_lambda=self.config.gae_lambda,
+        )
+        batch = make_batch(storage, targets, self.policy)
+        return Rehearsal(
+            ratio_deviation=self._updater.rehearse(batch, plan),
+            frame_bytes=batch.nbytes // len(batch),
+            optimizer_bytes=self._updater.optimizer.missing_bytes,
+        )
 
     def learn(
         self,

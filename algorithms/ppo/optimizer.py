@@ -45,6 +45,12 @@ class ActorCriticOptimizer:
             fused=True,
         )
 
+    @property
+    def missing_bytes(self) -> int:
+        """Memory of both moments of the parameters that have none so far, in bytes."""
+        fresh = [p for part in self._parts.values() for p in part if p not in self.adam.state]
+        return 2 * sum(parameter.nbytes for parameter in fresh)
+
     def set_rates(self, plan: UpdatePlan) -> None:
         """Set the step sizes of a learn step."""
         rates = {"": plan.learning_rate, "_actor": plan.learning_rate}

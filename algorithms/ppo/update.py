@@ -79,6 +79,27 @@ class Updater:
             self._check_unmoved(frozen)
         return log
 
+    def rehearse(self, batch: TrainingBatch, plan: UpdatePlan) -> float | None:
+        """Go forward and backward once over all frames at once, and forget the gradients.
+
+        Args:
+            batch: The frames.
+            plan: Of the learn step that would be.
+
+        Returns:
+            Largest |ratio - 1| of a frame; None if the actor was not asked.
+        """
+        rows = torch.arange(len(batch), device=batch.actions.device)
+        try:
+            (piece,) = pieces(batch, rows, len(batch), self._config)
+            terms = self._terms.of(piece, plan, needs_ratios=True)
+            terms.loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self.optimizer.clear()
+        if terms.log_ratios is None:
+            return None
+        return float(torch.expm1(terms.log_ratios.double()).abs().max())
+
     def _copy_of_actor(self) -> list[Tensor]:
         return [parameter.detach().clone() for parameter in self._policy.actor_parameters()]
 

@@ -51,7 +51,7 @@ class State(Enum):
 TRANSITIONS: dict[Side, dict[State, dict[str, State]]] = {
     Side.CLIENT: {
         State.OPENED: {"hello": State.GREETED},
-        State.GREETED: {"goodbye": State.LEFT},
+        State.GREETED: {"probed": State.GREETED, "goodbye": State.LEFT},
         State.PROMISED: {"log": State.PROMISED, "goodbye": State.LEFT},
         State.RESTORING: {
             "restored": State.READY,
@@ -75,13 +75,18 @@ TRANSITIONS: dict[Side, dict[State, dict[str, State]]] = {
             "log": State.INTERRUPTED,
             "goodbye": State.LEFT,
         },
-        State.DISMISSED: {"log": State.DISMISSED, "goodbye": State.LEFT},
+        State.DISMISSED: {
+            "probed": State.DISMISSED,
+            "log": State.DISMISSED,
+            "goodbye": State.LEFT,
+        },
         State.LEFT: {},
         State.FAULTED: {},
     },
     Side.SERVER: {
         State.OPENED: {"fault": State.FAULTED},
         State.GREETED: {
+            "probe": State.GREETED,
             "welcome": State.READY,
             "busy": State.GREETED,
             "stop": State.DISMISSED,

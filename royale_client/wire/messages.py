@@ -16,6 +16,7 @@ from royale_client.wire.handshake import Hello, Welcome
 from royale_client.wire.hello_rules import check_hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.notices import Busy, Fault, Goodbye, Log, Stop
+from royale_client.wire.probes import Probe, Probed
 from royale_client.wire.snapshots import Restore, Restored, Snapshot, Snapshotted
 from royale_client.wire.turns import Action, Step
 
@@ -29,6 +30,8 @@ __all__ = [
     "Hello",
     "Log",
     "Message",
+    "Probe",
+    "Probed",
     "Restore",
     "Restored",
     "Snapshot",
@@ -45,6 +48,8 @@ __all__ = [
 
 Message: TypeAlias = (
     Hello
+    | Probe
+    | Probed
     | Welcome
     | Restore
     | Restored
@@ -63,6 +68,8 @@ _READERS: dict[str, Callable[[dict[str, Any], Mapping[str, Array]], Message]] = 
     kind.TYPE: kind.from_wire
     for kind in (
         Hello,
+        Probe,
+        Probed,
         Welcome,
         Restore,
         Restored,

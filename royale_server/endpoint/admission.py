@@ -78,7 +78,8 @@ class Admission:
         self._run_name = run_name
         self._on_first_spaces = on_first_spaces
         self._environments = environments
-        self._environment: tuple[str, str] | None = None
+        self.first_hello: Hello | None = None
+        """Of the first client that trains."""
         self.spaces: Spaces | None = None
         """Spaces of the run: those of its first client, or of the checkpoint it resumed from."""
 
@@ -108,8 +109,24 @@ class Admission:
             self._check_open(hello, scheduler, awaited)
         if self.spaces is not None:
             check_spaces(self.spaces, hello)
+        self._refuse_other_build(hello)
         if not self._config.allow_identity_drift:
             self._refuse_drift(hello)
+
+    def _refuse_other_build(self, hello: Hello) -> None:
+        """Every client runs the environment of the first one, also when it comes back."""
+        difference = self._difference(hello)
+        if difference is not None and not self._config.mixed_environments:
+            assert self.first_hello is not None, "there is something to differ from"
+            raise RefusedError(
+                f"the client {difference}",
+                where=f"client {hello.client_name!r}, hello.env_digest",
+                got=f"{hello.env_id} {hello.env_digest or '(no digest)'}",
+                expected=f"{self.first_hello.env_id} {self.first_hello.env_digest or '(no digest)'}"
+                f", as of client {self.first_hello.client_name!r}",
+                remedy="start every client from the same build with the same arguments and "
+                "wrappers, or let the server take several (--mixed-environments)",
+            )
 
     def _refuse_drift(self, hello: Hello) -> None:
         if self._environments is None or Role(hello.role) is not Role.TRAIN:
@@ -136,18 +153,25 @@ class Admission:
             )
             self._on_first_spaces(self.spaces)
 
-    def environment_difference(self, hello: Hello) -> str | None:
-        """What differs between this client's environment and the first one's, or None.
+    def noted_difference(self, hello: Hello) -> str | None:
+        """Remember the first client; say how the environment of a later one differs, or None.
 
         Spaces may be equal and dynamics not: a person should know.
         """
-        if self._environment is None:
-            self._environment = (hello.env_id, hello.env_digest)
-        env_id, env_digest = self._environment
-        if hello.env_id != env_id:
-            return f"runs {hello.env_id}, the first client runs {env_id}; one policy learns both"
-        if hello.env_digest != env_digest:
-            return f"runs another version or other settings of {env_id} than the first client"
+        if self.first_hello is None and Role(hello.role) is Role.TRAIN:
+            self.first_hello = hello
+        return self._difference(hello)
+
+    def _difference(self, hello: Hello) -> str | None:
+        first = self.first_hello
+        if first is None or Role(hello.role) is not Role.TRAIN:
+            return None  # evaluation may well be without a time limit, say
+        if hello.env_id != first.env_id:
+            return (
+                f"runs {hello.env_id}, the first client runs {first.env_id}; one policy learns both"
+            )
+        if hello.env_digest != first.env_digest:
+            return f"runs another version or other settings of {first.env_id} than the first client"
         return None
 
     def unique_name(self, wanted: str, taken: Iterable[str]) -> str:

@@ -29,6 +29,7 @@ from royale_server.endpoint.continuity import Continuity, RestListener, noise_sl
 from royale_server.endpoint.episodes import EpisodeBook
 from royale_server.endpoint.explaining import Explainer
 from royale_server.endpoint.finiteness import NonFinite, find_nonfinite
+from royale_server.endpoint.probing import ProbeReport, Probing
 from royale_server.endpoint.roll import Roll
 from royale_server.endpoint.seating import Seating
 from royale_server.endpoint.session import (
@@ -36,6 +37,7 @@ from royale_server.endpoint.session import (
     GoodbyeReceived,
     HelloReceived,
     LogReceived,
+    ProbedReceived,
     RestoredReceived,
     ServerSession,
     SnapshottedReceived,
@@ -76,6 +78,9 @@ class Listener(RestListener, Protocol):
 
     def client_left(self, peer: Peer, why: str) -> None:
         """A welcomed session is gone."""
+
+    def probed(self, report: ProbeReport) -> None:
+        """An environment has answered; answer with `Hub.passed` or `Hub.refuse_environment`."""
 
     def episodes_ended(
         self, rows: list[dict[str, Any]], *, request: int, first_slot: int, evaluation: bool
@@ -147,6 +152,7 @@ class Hub:
         )
         self._absence = Absence(config.reconnect_grace)
         self._explainer = Explainer(config, self._roll, listener.queue_waiting, clock())
+        self._probing = Probing(self._roll, listener.probed, clock)
         self._episodes = EpisodeBook()
         self._next_episode: Counter[str] = Counter()
         self._is_stopped = False
@@ -240,6 +246,8 @@ class Hub:
             self._cut_off(peer, why)
             self.advance()
             return
+        else:
+            self._miss(peer, why)
         peer.is_closed = True
         self._forget(peer, why)
         self.advance()
@@ -274,6 +282,27 @@ class Hub:
         self._explainer.last_dispatch_at = self._clock()
         self._admit_lobby()
         self.advance()
+
+    @property
+    def first_hello(self) -> Hello | None:
+        """Of the client that came first in this attempt."""
+        return self._admission.first_hello
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether an environment is asked what it can do."""
+        return self._probing.is_open
+
+    def passed(self, hello: Hello) -> None:
+        """Admit clients with the environment of this hello from now on."""
+        self._probing.passed(hello)
+        if self._scheduler is not None:
+            self._admit_lobby()
+
+    def refuse_environment(self, hello: Hello, message: str) -> None:
+        """Send away the clients with the environment of this hello."""
+        for peer in self._probing.refused(hello):
+            self._fault(peer, "refused", message)
 
     def refuse_lobby(self, message: str) -> None:
         """The engine could not be built for these clients' spaces."""
@@ -390,6 +419,13 @@ class Hub:
                 self._fault(peer, "timeout", text)
         for peer in self._absence.overdue(now):
             self._forget(peer, f"did not come back within {self._config.reconnect_grace:g} s")
+        for peer in self._probing.overdue(self._config.first_step_timeout):
+            text = (
+                "its environment has not answered what it was asked within "
+                f"{self._config.first_step_timeout:g} s; if it needs longer, raise "
+                "--first-step-timeout on the server"
+            )
+            self._fault(peer, "timeout", text)
         self.advance()
         for peer in self._roll.peers:
             peer.notes_left = NOTES_PER_TICK
@@ -407,9 +443,12 @@ class Hub:
             case HelloReceived(hello=hello):
                 self._hello(peer, hello)
             case GoodbyeReceived(goodbye=goodbye):
+                self._miss(peer, goodbye.exception or goodbye.reason)
                 why = f"goodbye: {goodbye.exception or goodbye.reason}"
                 self._forget(peer, why, said_goodbye=True)
                 self._close(peer, "goodbye")
+            case ProbedReceived(probed=probed):
+                self._probing.answered(peer, probed)
             case LogReceived(log=log):
                 self._take_log(peer, log)
             case SnapshottedReceived(snapshotted=snapshotted):
@@ -424,8 +463,9 @@ class Hub:
         self._check(hello, name, self.num_members + len(self._roll.lobby))
         peer.name = name
         self._roll.lobby.append(peer)
+        self._probing.greeted(peer, hello)
         self._admission.first_spaces(hello)
-        difference = self._admission.environment_difference(hello)
+        difference = self._admission.noted_difference(hello)
         if difference is not None:
             logger.warning("client %s: %s", peer.label, difference)
             self._listener.event("other_environment", f"client {peer.label}: {difference}")
@@ -540,7 +580,7 @@ class Hub:
 
     def _admit_lobby(self) -> None:
         """Welcome who waits: at once, or by name once a deterministic run is complete."""
-        waiting = [peer for peer in self._roll.lobby if not peer.is_closed]
+        waiting = [p for p in self._roll.lobby if not (p.is_closed or self._is_held(p))]
         if self._config.deterministic and self.scheduler.accepts_train_sessions:
             awaited = self._continuity.awaited
             fresh = [p for p in waiting if p.is_trainer and p.name not in awaited]
@@ -557,6 +597,10 @@ class Hub:
                 self._welcome(peer, hello)
             except ProtocolError as error:
                 self._fault(peer, error.code, error.sentence)
+
+    def _is_held(self, peer: Peer) -> bool:
+        """Whether its environment has still to show that it does what it says."""
+        return peer.session.hello is not None and self._probing.is_held(peer.session.hello)
 
     def _check(self, hello: Hello, name: str, num_sessions: int) -> None:
         """Refuse a hello that cannot take part; raises `ProtocolError`."""
@@ -783,6 +827,13 @@ class Hub:
             peer.is_closed = True
             peer.connection.close(reason)
 
+    def _miss(self, peer: Peer, why: str) -> None:
+        """Say of a client that leaves before it took part that it did not come up."""
+        if peer in self._roll.lobby and not self._is_stopped:
+            text = f"client {peer.label} did not come up: {why}"
+            logger.warning("%s", text)
+            self._listener.event("not_up", text, client=peer.name)
+
     def _forget(self, peer: Peer, why: str, *, said_goodbye: bool = False) -> None:
         if peer not in self._roll.peers and peer not in self._absence:
             return
@@ -790,6 +841,7 @@ class Hub:
         self._absence.forget(peer)
         if peer in self._roll.lobby:
             self._roll.lobby.remove(peer)
+            self._probing.left(peer)
         member = peer.member
         if member is None:
             return

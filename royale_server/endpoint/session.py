@@ -34,6 +34,8 @@ from royale_client.wire.messages import (
     Hello,
     Log,
     Message,
+    Probe,
+    Probed,
     Restore,
     Restored,
     Snapshot,
@@ -47,6 +49,7 @@ from royale_client.wire.messages import (
     message_type,
 )
 from royale_client.wire.narrowing import FLOAT16
+from royale_client.wire.probes import Probes
 from royale_client.wire.snapshot_rules import Snapshots, check_asking, check_restore
 from royale_client.wire.snapshots import Block, as_states
 from royale_client.wire.spaces import SpaceSpec, differences
@@ -116,6 +119,13 @@ class GoodbyeReceived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedReceived:
+    """The answer to the probe that was sent; its arrays are views of the message."""
+
+    probed: Probed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshottedReceived:
     """The answer to the snapshot that was asked for; its states are views of the message."""
 
@@ -137,6 +147,7 @@ Event: TypeAlias = (
     | StepReceivedAgain
     | LogReceived
     | GoodbyeReceived
+    | ProbedReceived
     | SnapshottedReceived
     | RestoredReceived
 )
@@ -179,6 +190,7 @@ class ServerSession:
         self._last_requests: tuple[int, ...] = ()
         self._asking: list[int] = []
         self._answers: list[_Sent | None] = []
+        self._probes: Probes | None = None
         self._snapshots: Snapshots | None = None
         self._has_states = False
         self._to_adopt = False
@@ -230,6 +242,8 @@ class ServerSession:
         """
         next_state(Side.SERVER, self.state, Welcome.TYPE)
         hello = self._hello()
+        if self._probes is not None and self._probes.outstanding is not None:
+            raise UnexpectedMessageError("a welcome before the answer to a probe")
         check_welcome(welcome, hello)
         data = encode_message(welcome)
         self._steps = StepContract(hello, self._limits, float16=FLOAT16 in welcome.features)
@@ -273,6 +287,24 @@ class ServerSession:
         The assignments that went with that answer go with the next.
         """
         self._requests.open_again(group)
+
+    def probe(self, number: int, question: str) -> bytes:
+        """Ask the client about its environment; it answers before anything else.
+
+        Args:
+            number: Names the probe in the answer.
+            question: One of ``royale_client.wire.probes.QUESTIONS``.
+
+        Raises:
+            UnexpectedMessageError: There is no hello or it is answered already, the client answers
+                no probes, or the last one has no answer yet.
+        """
+        after = next_state(Side.SERVER, self.state, Probe.TYPE)
+        assert self._probes is not None, "only after a hello is the state such"
+        probe = Probe(number=number, question=question)
+        self._probes.ask(probe)
+        self.state = after
+        return encode_message(probe)
 
     def restore(self, states: Sequence[Block] = ()) -> bytes:
         """Hand back the states of an earlier snapshot; the client answers before anything else.
@@ -443,6 +475,7 @@ class ServerSession:
         self.protocol = protocol
         self.hello = hello
         self._actions = ActionContract(hello)
+        self._probes = Probes(hello)
         self._snapshots = Snapshots(hello)
         self.state = after
         return HelloReceived(hello=hello)
@@ -490,6 +523,8 @@ class ServerSession:
                 return LogReceived(log=message)
             case Goodbye():
                 return GoodbyeReceived(goodbye=message)
+            case Probed():
+                return self._receive_probed(message)
             case Snapshotted():
                 return self._receive_snapshotted(message)
             case Restored():
@@ -520,6 +555,13 @@ class ServerSession:
                 expected=str(before),
             )
         return StepReceivedAgain(step=step)
+
+    def _receive_probed(self, probed: Probed) -> ProbedReceived:
+        if self._probes is None:
+            raise UnexpectedMessageError("an answer before the hello", got=Probed.TYPE)
+        self._probes.check(probed)
+        self._probes.answered()
+        return ProbedReceived(probed=probed)
 
     def _receive_snapshotted(self, snapshotted: Snapshotted) -> SnapshottedReceived:
         if self._snapshots is None:

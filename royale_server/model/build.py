@@ -6,7 +6,6 @@ before the first action. Runs on the model thread; imports torch.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ import torch
 
 from algorithms.base import Learner, LearnerState, Policy
 from algorithms.config import RESTORE_ALL
+from algorithms.policies.config import RATIO_TOLERANCE
 from algorithms.spaces import Spaces
 from algorithms.storage import RolloutStorage
 from checkpoints import load
@@ -27,12 +27,15 @@ from royale_client.wire.errors import ConfigError
 from royale_client.wire.spaces import leaves, mask_size
 from royale_server.config import ServerConfig
 from royale_server.model import random_state
+from royale_server.model.device_memory import memory_of
 from royale_server.model.engine import Array, Engine
 from royale_server.model.opponents import Opponents
+from royale_server.model.rehearsal import rehearse
+from royale_server.model.slot_cost import slot_bytes
 from royale_server.model.threads import limit_threads
+from royale_server.preflight import machine
+from royale_server.preflight.facts import ModelFacts
 from royale_server.saved_run import learner_state
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class Built:
     metrics: tuple[Any, ...]
     """Declarations of the learner's metric keys."""
     device: str
+    facts: ModelFacts
+    """For the preflight."""
 
 
 def build(
@@ -99,10 +104,11 @@ def build(
         learner.load_state(resumed.learner, RESTORE_ALL)
     elif warm_start is not None:
         _take_over(learner, warm_start, config.algo.restore)
-    _warn_beyond_horizon(config)
     wanted = learner.frames_wanted()
     if wanted is None:
         raise ConfigError(f"{learner.uid}: this server trains on-policy algorithms only")
+    process = machine.process_bytes()
+    rehearsal = rehearse(learner, spaces, memory_of(device))
     storage = RolloutStorage(
         max(wanted, config.algo.frames_per_iteration) + config.max_slots,
         leaves(spaces.observation),
@@ -127,6 +133,20 @@ def build(
         saves=learner.saves,
         metrics=tuple(learner.metrics),
         device=str(device),
+        facts=ModelFacts(
+            device=str(device),
+            parameters=sum(parameter.numel() for parameter in policy.parameters()),
+            storage_bytes=storage.nbytes,
+            storage_frames=storage.capacity,
+            frames_wanted=wanted,
+            slot_bytes=slot_bytes(spaces),
+            process_bytes=process,
+            available_bytes=machine.available_bytes(),
+            checkpoint_bytes=_checkpoint_bytes(policy, storage, wanted) if learner.saves else 0,
+            ratio_tolerance=_ratio_tolerance(config),
+            rehearsal=rehearsal,
+            layout=policy.action_layout(),
+        ),
     )
 
 
@@ -178,16 +198,15 @@ def _trial_learner(config: ServerConfig, components: Components, spaces: Spaces)
     return components.learner(config.algo, policy, seed=config.seed)
 
 
-def _warn_beyond_horizon(config: ServerConfig) -> None:
-    until = config.until_timesteps
-    if until is not None and until > config.algo.schedule_frames:
-        logger.warning(
-            "--until-timesteps %d is beyond the %d frames over which schedules run: they keep "
-            "their end values after it, and a learning rate that ends at 0 stays 0; raise "
-            "--algo.total-timesteps to stretch them",
-            until,
-            config.algo.schedule_frames,
-        )
+def _ratio_tolerance(config: ServerConfig) -> float:
+    """By the policy's precision; a plug-in that names none is taken to compute in full."""
+    return RATIO_TOLERANCE.get(getattr(config.policy, "precision", ""), RATIO_TOLERANCE["float32"])
+
+
+def _checkpoint_bytes(policy: Policy, storage: RolloutStorage, frames: int) -> int:
+    """Size of a checkpoint: weights, two moments of Adam, and a buffer that is full."""
+    weights = sum(tensor.nbytes for tensor in policy.tensors().values())
+    return 3 * weights + storage.nbytes * frames // storage.capacity
 
 
 def preload() -> None:

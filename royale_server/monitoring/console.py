@@ -17,6 +17,8 @@ from royale_server.config import ServerConfig
 from royale_server.monitoring import console_text
 from royale_server.monitoring.console_text import Owed
 from royale_server.monitoring.terminal import ProgressBar, Terminal
+from royale_server.preflight import report
+from royale_server.preflight.finding import Finding, Level
 from royale_server.scheduler import Group
 from royale_server.version import product_version
 
@@ -73,6 +75,17 @@ class Console:
             device=config.device,
             dispatch=config.dispatch,
         )
+        self._say(lines)
+
+    def checked(self, findings: Sequence[Finding]) -> None:
+        """Say what the preflight has found: what went well in one line, the rest one by one."""
+        self._say([report.passed_line(findings)])
+        for finding in findings:
+            if finding.level is Level.WARN:
+                logger.warning("%s", f"{finding.check}: " + " ".join(finding.lines()))
+
+    def start_block(self, lines: Sequence[str]) -> None:
+        """Say what the run is, once the first client has said what its environment is."""
         self._say(lines)
 
     def listening(self, urls: Sequence[str], *, clients_wanted: int) -> None:

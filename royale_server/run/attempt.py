@@ -9,6 +9,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -163,12 +164,24 @@ class Attempt:
             self._is_unwritten = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Everything that an attempt begins with, found out without touching anything."""
+
+    plan: RunPlan
+    identity: CheckedIdentity
+    resumed: CheckpointContents | None = None
+    """The checkpoint to continue from."""
+    trackers: list[Tracker]
+
+
 @contextlib.contextmanager
 def open_attempt(
     config: ServerConfig,
     on_write_failure: Callable[[WriteFailure], None],
     check_changed: Callable[[CheckpointContents], None] = lambda _: None,
     alarms: Sequence[Alarm] = (),
+    prepared: Prepared | None = None,
 ) -> Iterator[Attempt]:
     """Plan, compare, load, create, and at the end give the directory back.
 
@@ -177,6 +190,7 @@ def open_attempt(
         on_write_failure: Called, on the writer's thread, when the disk begins to refuse lines.
         check_changed: Raises if the checkpoint does not fit a run that was allowed to change.
         alarms: What is asked of every metrics row.
+        prepared: What the preflight has found out; None finds it out here.
 
     Raises:
         RunExistsError: If the run exists and neither resume nor overwrite was asked for.
@@ -187,7 +201,8 @@ def open_attempt(
         ConfigError: If the disk refuses; the start is undone.
     """
     with _disk_errors_as_refusals(config.checkpoint_base_dir):
-        directory, attempt = _opened(config, on_write_failure, check_changed, alarms)
+        prepared = prepared or _prepared(config, check_changed)
+        directory, attempt = _opened(config, on_write_failure, prepared, alarms)
     writer = attempt.writer
     try:
         yield attempt
@@ -206,18 +221,11 @@ def open_attempt(
 def _opened(
     config: ServerConfig,
     on_write_failure: Callable[[WriteFailure], None],
-    check_changed: Callable[[CheckpointContents], None],
+    prepared: Prepared,
     alarms: Sequence[Alarm],
 ) -> tuple[RunDirectory, Attempt]:
-    planned = _plan(config)
-    if planned.checkpoint is not None:
-        arguments, name = sys.argv[1:], planned.layout.name
-        refuse_finished(config, planned.checkpoint, run_name=name, arguments=arguments)
-    identity = _identity(config, planned)
-    resumed = None if planned.checkpoint is None else load(planned.checkpoint)
-    if resumed is not None and identity.accepted:
-        check_changed(resumed)
-    trackers = _trackers(config)
+    planned, identity, resumed = prepared.plan, prepared.identity, prepared.resumed
+    trackers = prepared.trackers
     document = to_document(config)
     directory = create(
         planned,
@@ -269,7 +277,20 @@ def _disk_errors_as_refusals(base: Path) -> Iterator[None]:
         ) from error
 
 
-def _plan(config: ServerConfig) -> RunPlan:
+def _prepared(
+    config: ServerConfig, check_changed: Callable[[CheckpointContents], None]
+) -> Prepared:
+    planned = plan_attempt(config)
+    check_unfinished(config, planned)
+    identity = check_identity(config, planned, choose_device_kind(config))
+    resumed = load_resumed(planned, identity, check_changed)
+    return Prepared(
+        plan=planned, identity=identity, resumed=resumed, trackers=make_trackers(config)
+    )
+
+
+def plan_attempt(config: ServerConfig) -> RunPlan:
+    """Decide what the start means for the disk; see `prepare.plan`."""
     planned = plan(
         config.checkpoint_base_dir,
         algorithm=config.pair.algo,
@@ -284,16 +305,43 @@ def _plan(config: ServerConfig) -> RunPlan:
     return planned
 
 
-def _identity(config: ServerConfig, planned: RunPlan) -> CheckedIdentity:
+def check_unfinished(config: ServerConfig, planned: RunPlan) -> None:
+    """Refuse to resume a run that has reached its limit; see `refuse_finished`."""
+    if planned.checkpoint is not None:
+        arguments, name = sys.argv[1:], planned.layout.name
+        refuse_finished(config, planned.checkpoint, run_name=name, arguments=arguments)
+
+
+def choose_device_kind(config: ServerConfig) -> str:
+    """Return ``cpu`` or ``cuda``; raises ConfigError if the device is not there."""
     from royale_server.model.build import choose_device  # torch: no earlier than it must
 
-    device_kind = choose_device(config.device).type
+    return choose_device(config.device).type
+
+
+def load_resumed(
+    planned: RunPlan,
+    identity: CheckedIdentity,
+    check_changed: Callable[[CheckpointContents], None],
+) -> CheckpointContents | None:
+    """Load the checkpoint to continue from, if there is one, and see whether it still fits."""
+    if planned.checkpoint is None:
+        return None
+    resumed = load(planned.checkpoint)
+    if identity.accepted:
+        check_changed(resumed)
+    return resumed
+
+
+def check_identity(config: ServerConfig, planned: RunPlan, device_kind: str) -> CheckedIdentity:
+    """Compare the start with the run that it resumes; raises IdentityDriftError."""
     if planned.mode == "resume":
         return resumed_identity(config, device_kind, planned.layout, planned.attempt)
     return fresh_identity(config, device_kind)
 
 
-def _trackers(config: ServerConfig) -> list[Tracker]:
+def make_trackers(config: ServerConfig) -> list[Tracker]:
+    """Make the trackers that the settings ask for; raises ConfigError if one cannot be used."""
     track = config.track
     if not track.enabled:
         return []

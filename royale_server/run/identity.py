@@ -85,6 +85,7 @@ def build(
     device_kind: str,
     versions: Mapping[str, str],
     sources: Iterable[Source],
+    files: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
     """Describe what decides what a run learns.
 
@@ -93,6 +94,7 @@ def build(
         device_kind: Where the policy lives: ``cpu`` or ``cuda``.
         versions: By distribution.
         sources: State of the code, as far as it is not installed.
+        files: SHA-256 of the files that the settings name, by flag.
 
     Returns:
         Plain data, in a fixed order.
@@ -105,6 +107,7 @@ def build(
     fields = {name: value for name, value in settings.items() if rules[name] in kept}
     fields |= {f"versions.{name}": version for name, version in versions.items()}
     fields["device_kind"] = device_kind
+    fields |= {f"files.{name}": digest for name, digest in (files or {}).items()}
     for source in sources:
         fields[f"source.{source.name}.commit"] = source.commit
         fields[f"source.{source.name}.changes"] = source.changes

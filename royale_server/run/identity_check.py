@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from royale_server.config import ServerConfig
+from royale_server.preflight.named_files import file_fields
 from royale_server.run.identity import (
     Difference,
     accepted_marks,
@@ -99,7 +100,13 @@ def resumed_identity(
 
 def _fields(config: ServerConfig, device_kind: str, sources: Sequence[Source]) -> dict[str, Any]:
     versions = decisive_versions()
-    fields = build(config, device_kind=device_kind, versions=versions, sources=sources)
+    fields = build(
+        config,
+        device_kind=device_kind,
+        versions=versions,
+        sources=sources,
+        files=file_fields(config),
+    )
     plain: dict[str, Any] = json.loads(json.dumps(fields))  # as it will be read back
     return plain
 

@@ -23,15 +23,6 @@ def warnings_of_opening(directory: RunDirectory, identity: CheckedIdentity) -> I
         yield f"took the run over from {directory.taken_over}: {directory.takeover_evidence}"
     if not identity.has_predecessor:
         yield "the run has no identity.json: whether anything has changed since cannot be told"
-    for source in identity.sources:
-        if source.problem is not None:
-            yield f"changes of the code ({source.name}) are not noticed: {source.problem}"
-        elif source.changed_files and directory.plan.mode != "resume":
-            kept = directory.layout.source_diff(directory.attempt).name
-            yield (
-                f"the code ({source.name}) has uncommitted changes, in {source.changed_files[0]} "
-                f"and {len(source.changed_files) - 1} more files; the run keeps them as {kept}"
-            )
     for found in identity.accepted.values():
         yield from (f"allowed: {difference}" for difference in found)
     for mark in identity.record.marks:

@@ -15,6 +15,7 @@ from royale_server.tools import (
     bundle_command,
     checkpoints_command,
     control_commands,
+    doctor_command,
     eval_command,
     heatmap_command,
     replay_command,
@@ -32,6 +33,7 @@ is not disturbed unless it is asked.
 """
 _EXAMPLES = """\
 examples:
+  royale doctor mlp-policy default ppo classic --exp-name first
   royale checkpoints latest
   royale verify-resume -- mlp-policy default ppo default --inline CartPole-v1
 
@@ -76,6 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
     alarms_command.add_parser(subparsers)
     bundle_command.add_parser(subparsers)
     control_commands.add_parsers(subparsers)
+    doctor_command.add_parser(subparsers)
     checkpoints_command.add_parser(subparsers)
     verify_command.add_parser(subparsers)
     bench_command.add_parser(subparsers)

@@ -31,6 +31,15 @@ SKELETON = {
     "royale_server/endpoint/__init__.py": "",
     "royale_server/endpoint/session.py": "import royale_client.wire.codec",
     "royale_server/endpoint/edge.py": "import asyncio",
+    "royale_server/preflight/__init__.py": "",
+    "royale_server/preflight/check.py": "import dataclasses",
+    "royale_server/preflight/client_checks.py": "import numpy",
+    "royale_server/preflight/finding.py": "import royale_client.wire",
+    "royale_server/preflight/ledger.py": "",
+    "royale_server/preflight/machine.py": "import socket",
+    "royale_server/preflight/report.py": "",
+    "royale_server/preflight/start_block.py": "",
+    "royale_server/preflight/start_checks.py": "",
     "algorithms/__init__.py": "import torch\nfrom royale_client.wire import codec",
     "checkpoints/__init__.py": "import safetensors\nimport royale_client.wire",
 }
@@ -52,6 +61,12 @@ VIOLATIONS = [
     ("selfplay-alone", "royale_server/selfplay/book.py", "import royale_server.scheduler"),
     ("selfplay-alone", "royale_server/selfplay/book.py", "from royale_server import endpoint"),
     ("scheduler-alone", "royale_server/scheduler/core.py", "import royale_server.config"),
+    ("pure-checks", "royale_server/preflight/start_checks.py", "import socket"),
+    (
+        "pure-checks",
+        "royale_server/preflight/ledger.py",
+        "from royale_server.preflight import machine",
+    ),
     ("only-wire", "royale_server/config.py", "from royale_client import session"),
     ("only-wire", "checkpoints/__init__.py", "import royale_client"),
 ]

@@ -36,6 +36,9 @@ from royale_server.builtin_components import builtin_registry  # noqa: E402
 from royale_server.cli_flags import Flag, field_docstrings, flags_of  # noqa: E402
 from royale_server.config import Pair, ServerConfig  # noqa: E402
 from royale_server.monitoring.declarations import GROUPS, SERVER_METRICS  # noqa: E402
+from royale_server.preflight.client_checks import CLIENT_CHECKS  # noqa: E402
+from royale_server.preflight.report import markdown_table  # noqa: E402
+from royale_server.preflight.start_checks import START_CHECKS  # noqa: E402
 from royale_server.run.identity import resume_rules  # noqa: E402
 from royale_server.run.writer import ENVELOPE_KEYS  # noqa: E402
 from tests.alarms import validation  # noqa: E402
@@ -52,6 +55,9 @@ ENVELOPE = {
     "wall": "time of writing, in seconds since 1970",
     "nonfinite": "only where there are any: the places of numbers that are not finite",
 }
+
+TABLES = "## The checks"
+"""Heading below which the page of the preflight is generated."""
 
 _PAIR = Pair(policy="-", policy_variant="-", algo="-", algo_variant="-")
 
@@ -316,11 +322,27 @@ def alarm_table(of_group: Iterable[Alarm], limits: Mapping[str, float]) -> str:
     return grid(heading, rows)
 
 
+def preflight() -> str:
+    """Return the page of the checks: what is written by hand, then their tables."""
+    text = (ROOT / "docs" / "preflight.md").read_text("utf-8")
+    by_hand = text[: text.index(TABLES)]
+    parts = [
+        TABLES,
+        NOTE,
+        "### Before listening",
+        markdown_table(START_CHECKS),
+        "### When the first client has said hello",
+        markdown_table(CLIENT_CHECKS),
+    ]
+    return by_hand + page(parts)
+
+
 PAGES = {
     "alarm-tables.md": alarms,
     "arena-tables.md": arena,
     "configuration.md": configuration,
     "metrics.md": metrics,
+    "preflight.md": preflight,
 }
 """Page in ``docs/`` -> what makes it."""
 

@@ -92,7 +92,7 @@ def known_flags() -> set[str]:
 
 def flags_of_tool() -> set[str]:
     """Return the flags of every subcommand of ``royale``, and of the command itself."""
-    subcommands = ("checkpoints", "verify-resume", "bench", "eval", "replay", "heatmap")
+    subcommands = ("doctor", "checkpoints", "verify-resume", "bench", "eval", "replay", "heatmap")
     helps = [["--help"], *([name, "--help"] for name in subcommands)]
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):

@@ -219,7 +219,7 @@ def test_adding_a_client_leaves_the_battles_of_the_others_as_they_were() -> None
     config = SelfPlayConfig(mix="mirror=0.5,scripted=0.5")
     alone, together = Duel(4), Duel(4)
     world_after(4, alone, config=config)
-    world = SelfPlayWorld(selfplay=config, dispatch="dynamic")
+    world = SelfPlayWorld(selfplay=config, dispatch="dynamic", mixed_environments=True)
     world.join("z", (3,), action_space=ACTION)
     play(world, [together], lambda: len(world.lessons) >= 6)
 

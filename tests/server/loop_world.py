@@ -148,10 +148,14 @@ class ListeningRun:
     rests: list[Any] = field(default_factory=list)
     sessions: list[Any] = field(default_factory=list)
     rounds: list[Any] = field(default_factory=list)
+    reports: list[Any] = field(default_factory=list)
     world: Any = None
 
     def client_joined(self, peer, hello) -> None:
         self.events.append(("joined", peer.name))
+
+    def probed(self, report) -> None:
+        self.reports.append(report)
 
     def client_left(self, peer, why) -> None:
         self.left.append(f"{peer.name}: {why}")

@@ -120,18 +120,6 @@ def test_an_episode_record_without_metrics_is_a_record():
     assert world.listener.episodes[0]["return"] == 1.0
 
 
-def test_environments_that_differ_behind_equal_spaces_are_named():
-    world = LoopWorld(target=8)
-    world.client("one", env_digest="abc")
-    world.client("two", env_digest="abc")
-    world.client("three", env_digest="xyz")
-    world.client("four", env_id="Other-v0", env_digest="abc")
-    told = [text for kind, text in world.listener.events if kind == "other_environment"]
-    assert len(told) == 2
-    assert "three" in told[0]
-    assert "Other-v0" in told[1]
-
-
 def test_a_client_that_logs_without_end_fills_no_log():
     world = LoopWorld(target=8)
     client = world.client("chatty")

@@ -23,6 +23,8 @@ from royale_client.wire.messages import (
     Hello,
     Log,
     Message,
+    Probe,
+    Probed,
     Restore,
     Restored,
     Snapshot,
@@ -33,6 +35,7 @@ from royale_client.wire.messages import (
     decode_message,
     encode_message,
 )
+from royale_client.wire.probes import ProbeAnswer
 from royale_client.wire.snapshots import as_states
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec
 from tests.wire.builders import make_hello, make_step, make_welcome
@@ -100,6 +103,19 @@ MESSAGES: dict[str, Message] = {
     "snapshot": Snapshot(number=12),
     "snapshotted": Snapshotted(number=12, states=STATES),
     "snapshotted with failure": Snapshotted(number=0, failure="the motor is running"),
+    "probe": Probe(number=3, question="legality"),
+    "probed": Probed(
+        number=3,
+        answer=ProbeAnswer(
+            states=("seat 0", "seat 1"),
+            masks=np.array([[True, False], [False, True]]),
+            verdicts=np.array([[True, True], [False, True]]),
+        ),
+    ),
+    "probed layout": Probed(
+        number=0, answer=ProbeAnswer(columns=("slot",), layout=np.array([[-1], [0]]))
+    ),
+    "probed with failure": Probed(number=1, failure="the rules are gone"),
     "restore": Restore(states=STATES),
     "restore without states": Restore(),
     "restored": Restored(),
@@ -116,7 +132,7 @@ MESSAGES: dict[str, Message] = {
 }
 
 
-CLOSED = (Step, Action, Snapshot, Snapshotted, Restore, Restored)
+CLOSED = (Probe, Probed, Step, Action, Snapshot, Snapshotted, Restore, Restored)
 """Messages that are refused with arrays nobody named."""
 
 
@@ -129,6 +145,8 @@ def assert_same(got: Any, sent: Any) -> None:
             for one, other in zip(given, wanted, strict=True):
                 assert one.dtype == other.dtype
                 np.testing.assert_array_equal(one, other)
+        elif isinstance(wanted, ProbeAnswer):
+            assert_same(given, wanted)
         elif isinstance(wanted, np.ndarray):
             assert given.dtype == wanted.dtype, field.name
             np.testing.assert_array_equal(given, wanted, err_msg=field.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from royale_client.driver import BoolArray, Leaves, SnapshotError, Turn, farewell, take_rows
 from royale_client.driver_episodes import EpisodeTracker
+from royale_client.envs.arena import probing
 from royale_client.envs.arena.batch import ArenaBatch, IntArray
 from royale_client.envs.arena.bots import make_bot
 from royale_client.envs.arena.columns import VECTOR_SIZE
@@ -33,6 +35,7 @@ from royale_client.snapshots.document import (
 )
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import RoyaleError
+from royale_client.wire.probes import ProbeAnswer
 from royale_client.wire.seating import SeatAssignment
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
 
@@ -64,7 +67,8 @@ class ArenaDriver:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock
-        self.batch = ArenaBatch(num_battles, rewards)
+        self._new_batch = partial(ArenaBatch, rewards=rewards)
+        self.batch = self._new_batch(num_battles)
         """The battles."""
         self.bots = tuple(bots)
         for name in bots:
@@ -176,6 +180,10 @@ class ArenaDriver:
         self._turn, self._asks = turn, turn.asks
         self._show_begin()
         return turn
+
+    def probe(self, question: str) -> ProbeAnswer:
+        """Answer by trying in battles of its own; see `ProbedDriver.probe`."""
+        return probing.answer(question, self._new_batch)
 
     def close(self) -> None:
         """Send the spectators away; battles are arrays, and need nothing."""

@@ -10,6 +10,7 @@ import numpy as np
 from royale_client.envs.arena.bots import BOTS, bot_keys, make_bot
 from royale_client.envs.arena.driver import ArenaDriver
 from royale_client.envs.arena.reward_config import RewardConfig
+from royale_client.wire.probes import QUESTIONS
 
 
 def warm_up() -> None:
@@ -21,6 +22,8 @@ def warm_up() -> None:
     for name in BOTS:
         make_bot(name).act(battles, np.ones((2, 2), np.bool_), bot_keys(battles))
     driver.restore(driver.snapshot())
+    for question in QUESTIONS:
+        driver.probe(question)
 
 
 if __name__ == "__main__":
