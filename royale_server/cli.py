@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from royale_client.wire.errors import ConfigError, RoyaleError
-from royale_server.alarms.choice import chosen_alarms
-from royale_server.alarms.declaration import Alarm
 from royale_server.builtin_components import builtin_registry
 from royale_server.cli_build import build, parse_values
 from royale_server.cli_flags import Settings, flags_of
@@ -33,6 +31,7 @@ from royale_server.registry import Registry
 from royale_server.version import product_version
 
 if TYPE_CHECKING:
+    from royale_server.alarms.declaration import Alarm
     from royale_server.preflight.finding import Finding
 
 logger = logging.getLogger(__name__)
@@ -146,6 +145,9 @@ def read_command(arguments: Sequence[str], registry: Registry) -> Command:
     config, problems = build(defaults, values)
     alarms: list[Alarm] = []
     if config is not None:
+        # The alarms are many; whoever only wants to read the help does not wait for them.
+        from royale_server.alarms.choice import chosen_alarms
+
         alarms, of_alarms = chosen_alarms(config.alarms, registry)
         problems = [*problems, *of_alarms]
     problems = _joined(checked, problems, precondition_problems(values, checked.given, os.environ))

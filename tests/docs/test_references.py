@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
+import argparse
 import re
 from collections.abc import Iterator
 
 import pytest
 
-from royale_server.tools.main import main
+from royale_server.tools.main import make_parser
 from tests.docs import reference_pages
 from tests.docs.pages import PAGES, ROOT, fences, heading_anchors, without_fences
 
@@ -92,14 +91,15 @@ def known_flags() -> set[str]:
 
 def flags_of_tool() -> set[str]:
     """Return the flags of every subcommand of ``royale``, and of the command itself."""
-    subcommands = ("doctor", "checkpoints", "verify-resume", "bench", "eval", "replay", "heatmap")
-    helps = [["--help"], *([name, "--help"] for name in subcommands)]
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
-        for words in helps:
-            assert main(words) == 0
-    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown.getvalue(), re.M)
-    return {*options, "--help"}
+    return set(flags_of_parser(make_parser()))
+
+
+def flags_of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                yield from flags_of_parser(subparser)
 
 
 def test_troubleshooting_quotes_messages_that_the_code_has():

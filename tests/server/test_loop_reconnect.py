@@ -258,7 +258,7 @@ def test_the_newest_connection_has_the_session_and_the_older_is_closed():
     "changes", [{"groups": (2,)}, {"env_digest": "other"}, {"process_id": "q"}, {"env_id": "B"}]
 )
 def test_a_token_is_of_no_use_to_a_client_that_is_another_than_it_was(changes):
-    world = LoopWorld(target=100)
+    world = LoopWorld(target=100, mixed_environments=True)
     client = resuming(world, "a")
     client.step(obs=[1])
     client.vanish()
