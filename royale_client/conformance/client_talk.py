@@ -1,0 +1,459 @@
+"""One conversation with the client under test, and everything that is watched in all of them.
+
+The suite is the server here. It takes requests, answers them with actions that it made up, and knows
+what must come back if the client runs the probe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from royale_client.conformance.incoming import read
+from royale_client.conformance.link import EndedError, wait_for_end
+from royale_client.conformance.listener import Listener, Start, Visit
+from royale_client.conformance.made_up_actions import made_up_actions
+from royale_client.conformance.probe import SEED_MODULUS
+from royale_client.conformance.probe_watch import ProbeWatch, is_probe
+from royale_client.conformance.scenario import (
+    LIMITS,
+    NotApplicableError,
+    Settings,
+    SetupError,
+    ViolationError,
+)
+from royale_client.wire.contract import StepContract
+from royale_client.wire.errors import ProtocolError
+from royale_client.wire.grammar import (
+    CLOSE_CODES,
+    Requests,
+    Side,
+    State,
+    after_welcome,
+    next_state,
+)
+from royale_client.wire.hello_rules import check_hello
+from royale_client.wire.messages import (
+    Action,
+    Busy,
+    Goodbye,
+    Hello,
+    Log,
+    Message,
+    Step,
+    Stop,
+    Welcome,
+    encode_message,
+)
+from royale_client.wire.narrowing import FLOAT16
+from royale_client.wire.version import PROTOCOL_MAX, SUBPROTOCOL
+
+SMALL_SEEDS = 1009
+"""Seeds are below this, modulo `SEED_MODULUS`: half precision holds them exactly."""
+
+WATCHED = {
+    "P3": "every message is binary",
+    "P4": "messages have a header, padding and a tail",
+    "P5": "headers are strict msgpack maps",
+    "P6": "all keys are there, and the type is known",
+    "P10": "arrays lie where the table says",
+    "P19": "the hello comes first and is one that a server can serve",
+    "P32": "steps fit the hello to the type and shape",
+    "P33": "requests are numbered without a gap, one at a time",
+    "P42": "only legal messages come, in their states",
+    "P44": "goodbye is the last message, and comes when the server stops",
+}
+"""What is watched in every conversation with a client."""
+WATCHED_OF_PROBE = {
+    "P24": "episodes begin from the seeds of the welcome",
+    "P25": "no step is lost or done twice, no row shifts",
+    "P28": "a row asks if its episode goes on",
+    "P30": "endings and final observations are those of the ended episode",
+    "P31": "a row that asks again shows the first observation of a new episode",
+    "P34": "each action is carried out in its row",
+}
+"""What is watched as well if the client runs the probe."""
+
+
+class ClientUnderTest:
+    """Where clients come from, and how to get one.
+
+    Args:
+        listener: Where they connect.
+        start: Starts one.
+        settings: How patient to be.
+        connect_s: Seconds for a client to connect.
+    """
+
+    def __init__(
+        self, listener: Listener, start: Start, settings: Settings, connect_s: float = 30.0
+    ) -> None:
+        self.settings = settings
+        self._listener = listener
+        self._start = start
+        self._connect_s = connect_s
+        self._num_talks = 0
+
+    @contextlib.contextmanager
+    def visit(self) -> Iterator[Visit]:
+        """Start a client and wait until it has connected.
+
+        Raises:
+            SetupError: None came.
+        """
+        self._listener.send_away()
+        end = self._start(self._listener.url)
+        visit = None
+        try:
+            visit = self._listener.next_visit(self._connect_s)
+            if visit is None:
+                raise SetupError(
+                    f"no client connected to {self._listener.url} within {self._connect_s:g} s"
+                )
+            yield visit
+        finally:
+            if visit is not None:
+                visit.close()
+            end()
+
+    @contextlib.contextmanager
+    def talk(self) -> Iterator[ClientTalk]:
+        """Start a client and hear its hello."""
+        with self.visit() as visit:
+            if visit.link.subprotocol != SUBPROTOCOL:
+                raise ViolationError(("P1",), f"the client offers {visit.offered}")
+            self._num_talks += 1
+            talk = ClientTalk(visit, self.settings, self._num_talks)
+            talk.hear_hello()
+            yield talk
+
+    @contextlib.contextmanager
+    def session(self, **welcome: Any) -> Iterator[ClientTalk]:  # noqa: ANN401 - fields of a welcome
+        """Start a client and welcome it; at the end, stop it, unless the conversation is over."""
+        with self.talk() as talk:
+            talk.welcome(**welcome)
+            yield talk
+            if talk.state is State.READY:
+                talk.stop("finished")
+
+    def comes_back(self) -> bool:
+        """Tell whether a client connects again within the time of silence."""
+        visit = self._listener.next_visit(self.settings.quiet_s)
+        if visit is not None:
+            visit.close(1001)
+        return visit is not None
+
+
+class ClientTalk:
+    """One conversation.
+
+    Args:
+        visit: The client's connection, on which nothing was said.
+        settings: How patient to be.
+        ordinal: Number of the conversation; decides on seeds.
+    """
+
+    def __init__(self, visit: Visit, settings: Settings, ordinal: int) -> None:
+        self.state = State.OPENED
+        self.link = visit.link
+        self.hello: Hello
+        self.watches: list[ProbeWatch] = []
+        """Of each group, if the client runs the probe."""
+        self.steps: list[Step | None] = []
+        """The open request of each group."""
+        self._settings = settings
+        self._ordinal = ordinal
+        self._requests = Requests(())
+
+    # --- saying -----------------------------------------------------------------------------
+
+    def send(self, message: Message, data: bytes | None = None) -> None:
+        """Send a message that is legal now, in these bytes if some are given."""
+        self.state = next_state(Side.SERVER, self.state, message.TYPE)
+        self.send_raw(encode_message(message) if data is None else data)
+
+    def send_raw(self, data: bytes | str) -> None:
+        """Send anything; that the client is gone already is found out by listening."""
+        with contextlib.suppress(EndedError):
+            self.link.send(data)
+
+    def a_welcome(self, **changes: Any) -> Welcome:  # noqa: ANN401 - fields of a welcome
+        """Make up the welcome that fits the client's hello."""
+        slots = np.arange(self.hello.num_slots, dtype=np.uint64)
+        seeds = (slots * 37 + self._ordinal * 11) % SMALL_SEEDS + SEED_MODULUS * (slots + 1)
+        fields: dict[str, Any] = {
+            "protocol": PROTOCOL_MAX,
+            "session_token": f"conformance-{self._ordinal}",
+            "run_id": "conformance",
+            "run_name": "conformance",
+            "policy_version": 3,
+            "first_slot": 40,
+            "seeds": seeds.astype(np.uint64),
+            "last_requests": (0,) * len(self.hello.groups),
+            "limits": LIMITS.to_data(),
+            "timeouts": {
+                "feedback_wait_s": 60.0,
+                "first_step_s": 300.0,
+                "ping_interval_s": 20.0,
+                "ping_timeout_s": 60.0,
+            },
+        }
+        return Welcome(**(fields | changes))
+
+    def welcome(
+        self,
+        data: bytes | None = None,
+        *,
+        bytes_per_frame: int | None = None,
+        **changes: Any,  # noqa: ANN401 - fields of a welcome
+    ) -> Welcome:
+        """Admit the client, and expect its requests from now on.
+
+        Args:
+            data: The bytes to send; None encodes the welcome.
+            bytes_per_frame: Size of the WebSocket frames in which it travels; None takes one.
+            changes: Fields of the welcome that are not as usual.
+        """
+        welcome = self.a_welcome(**changes)
+        data = data or encode_message(welcome)
+        if bytes_per_frame is None:
+            self.send(welcome, data)
+        else:
+            self.state = next_state(Side.SERVER, self.state, welcome.TYPE)
+            self.link.send_in_frames(data, bytes_per_frame)
+        self.state = after_welcome(restores=welcome.restores)
+        self._requests = Requests(welcome.last_requests)
+        self._contract = StepContract(
+            self.hello, LIMITS, float16=FLOAT16 in welcome.features
+        )
+        self.steps = [None] * len(self.hello.groups)
+        self.watches = self._probe_watches(welcome) if is_probe(self.hello) else []
+        return welcome
+
+    def answer(self, group: int, *, loosely: Any = None) -> None:  # noqa: ANN401
+        """Answer the open request of a group."""
+        action = self.an_action(group)
+        self._requests.close(group, action.request)
+        if self.watches:
+            self.watches[group].gave(self.asks(group), action.actions[0])
+        self.steps[group] = None
+        self.send(action, None if loosely is None else loosely(action))
+
+    def an_action(self, group: int) -> Action:
+        """Make up the answer to the open request of a group."""
+        step = self.the_step(group)
+        rows = np.flatnonzero(self.asks(group))
+        salt = 5 * step.request + 2 * group
+        actions = made_up_actions(self.hello.action_space, rows, salt, step.masks)
+        return Action(group=group, request=step.request, policy_version=3, actions=actions)
+
+    def the_step(self, group: int) -> Step:
+        """Return the open request of a group."""
+        step = self.steps[group]
+        assert step is not None, "there is no open request"
+        return step
+
+    def asks(self, group: int) -> Any:  # noqa: ANN401 - a boolean array
+        """Return which rows ask in the open request of a group."""
+        step = self.the_step(group)
+        return np.ones(self.hello.groups[group], np.bool_) if step.asks is None else step.asks
+
+    def stop(self, reason: str) -> None:
+        """Stop the session, hear the goodbye, close, and see the client gone."""
+        self.send(Stop(reason=reason, message="the scenario is over"))
+        self.expect_goodbye(reason)
+
+    # --- hearing ----------------------------------------------------------------------------
+
+    def hear_hello(self) -> None:
+        """Take the first message."""
+        message = self._next(("P19",), "no hello")
+        if not isinstance(message, Hello):
+            raise ViolationError(("P19", "P42"), f"{message.TYPE} before the hello")
+        try:
+            check_hello(message, LIMITS)
+        except ProtocolError as error:
+            raise ViolationError(_hello_clauses(error), str(error)) from error
+        if not message.protocol_min <= PROTOCOL_MAX <= message.protocol_max:
+            text = f"protocols {message.protocol_min} to {message.protocol_max}, not {PROTOCOL_MAX}"
+            raise ViolationError(("P19", "P20"), text)
+        self.hello = message
+
+    def collect(self) -> None:
+        """Take requests until every group has one that is open."""
+        while None in self.steps:
+            message = self._next(("P25", "P42"), "a step is owed and does not come")
+            if not isinstance(message, Step):
+                raise ViolationError(("P25",), f"{_shown(message)} where a step is owed")
+
+    def turns(self, count: int) -> None:
+        """Take and answer so many requests of every group, and take the next ones."""
+        for turn in range(count):
+            self.collect()
+            # Answers to different groups come in any order.
+            order = range(len(self.steps))
+            for group in order if turn % 2 else reversed(order):
+                self.answer(group)
+        self.collect()
+
+    def expect_silence(self, clauses: Sequence[str], what: str) -> None:
+        """See that nothing comes but log records."""
+        deadline_s = time.monotonic() + self._settings.quiet_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            try:
+                data = self.link.receive(left_s)
+            except EndedError as ended:
+                raise ViolationError(clauses, f"{what}: {ended}") from ended
+            if data is None:
+                return
+            message = read(data)
+            if not isinstance(message, Log):
+                raise ViolationError(clauses, f"{what}: {_shown(message)}")
+
+    def expect(self, kind: type[Any], clauses: Sequence[str]) -> Any:  # noqa: ANN401
+        """Take the next message, which must be of this kind."""
+        message = self._next(clauses, f"{kind.TYPE} is owed and does not come")
+        if not isinstance(message, kind):
+            raise ViolationError(clauses, f"{_shown(message)} where {kind.TYPE} is owed")
+        return message
+
+    def expect_goodbye(self, reason: str) -> None:
+        """See that the client takes its leave after a stop, and says nothing after it."""
+        clauses = ("P43", "P44")
+        while True:
+            message = self._next(clauses, f"no goodbye after stop {reason}")
+            if isinstance(message, Goodbye):
+                break
+            if not isinstance(message, Step):
+                raise ViolationError(clauses, f"{_shown(message)} after stop {reason}")
+        self.link.close(CLOSE_CODES[reason], reason)
+        _, heard = wait_for_end(self.link, self._settings.timeout_s)
+        if heard:
+            raise ViolationError(("P44", "P42"), f"{_shown(read(heard[0]))} after the goodbye")
+
+    def expect_departure(self, clauses: Sequence[str], what: str, *, may_speak: bool = True) -> None:
+        """See that the client leaves, and carries nothing out before.
+
+        Args:
+            clauses: What the suite broke, so that the client must not believe it; or what demands
+                that it goes.
+            what: What the suite sent, for the report.
+            may_speak: Whether it may still send log records and a goodbye.
+        """
+        ended, heard = wait_for_end(self.link, self._settings.timeout_s)
+        said = [message for message in map(read, heard)]
+        allowed = (Log, Goodbye) if may_speak else ()
+        strange = [message for message in said if not isinstance(message, allowed)]
+        if strange:
+            raise ViolationError(clauses, f"{what}, and the client sends {_shown(strange[0])}")
+        if ended is None:
+            limit = f"{self._settings.timeout_s:g} s"
+            raise ViolationError(clauses, f"{what}, and the client is still there after {limit}")
+        self.state = State.LEFT
+
+    def needs(self, *features: str) -> None:
+        """Go on only with a client that has these features."""
+        missing = [name for name in features if name not in self.hello.features]
+        if missing:
+            raise NotApplicableError(f"the client has not the feature {missing[0]}")
+
+    def lacks(self, feature: str) -> None:
+        """Go on only with a client that has not this feature."""
+        if feature in self.hello.features:
+            raise NotApplicableError(f"the client has the feature {feature}")
+
+    def go_on(self, steps: Sequence[Step | None], watches: Sequence[ProbeWatch]) -> None:
+        """Take the requests of an earlier conversation as open, and the probe as it stood then."""
+        self._requests.reopen()
+        self.steps, self.watches = list(steps), list(watches)
+
+    def say_busy(self, expected_s: float | None) -> None:
+        """Say why the client waits."""
+        self.send(
+            Busy(phase="learn", since_s=1.5, expected_s=expected_s, waiting_for="the suite")
+        )
+
+    def _next(self, clauses: Sequence[str], complaint: str) -> Message:
+        """Take the next message but ``log``, if it may come now."""
+        while True:
+            try:
+                data = self.link.receive(self._settings.timeout_s)
+            except EndedError as ended:
+                raise ViolationError(clauses, f"{complaint}: {ended}") from ended
+            if data is None:
+                waited = f"nothing came for {self._settings.timeout_s:g} s"
+                raise ViolationError(clauses, f"{complaint}: {waited}")
+            message = read(data)
+            try:
+                self.state = next_state(Side.CLIENT, self.state, message.TYPE)
+            except ProtocolError as error:
+                raise ViolationError(("P42",), str(error)) from error
+            if isinstance(message, Step):
+                self._take(message)
+            if not isinstance(message, Log):
+                return message
+
+    def _take(self, step: Step) -> None:
+        try:
+            self._requests.open(step.group, step.request)
+        except ProtocolError as error:
+            raise ViolationError(("P33",), str(error)) from error
+        first = self._requests.is_first(step.group, step.request)
+        try:
+            self._contract.check(step, first=first)
+        except ProtocolError as error:
+            raise ViolationError(_step_clauses(error), str(error)) from error
+        if self.watches:
+            self.watches[step.group].check(step)
+        self.steps[step.group] = step
+
+    def _probe_watches(self, welcome: Welcome) -> list[ProbeWatch]:
+        seeds, watches = welcome.seeds.tolist(), []
+        for group, rows in enumerate(self.hello.groups):
+            watches.append(ProbeWatch(group, seeds[:rows]))
+            seeds = seeds[rows:]
+        return watches
+
+
+_HELLO_CLAUSES = {
+    "groups": ("P19", "P48", "P49"),
+    "environments": ("P21",),
+    "seats": ("P21",),
+    "masks": ("P22",),
+    "episode_metrics": ("P40",),
+    "role": ("P19",),
+}
+
+
+def _hello_clauses(error: ProtocolError) -> tuple[str, ...]:
+    return _HELLO_CLAUSES.get(error.where.removeprefix("hello."), ("P19", "P23"))
+
+
+_STEP_CLAUSES = {
+    "rows": ("P25",),
+    "masks": ("P29",),
+    "rewards": ("P27",),
+    "terminated": ("P27",),
+    "final_observations": ("P30",),
+    "step.episodes": ("P39",),
+}
+
+
+def _step_clauses(error: ProtocolError) -> tuple[str, ...]:
+    """Return the clauses about the part of a step that does not fit its hello."""
+    part = error.where.rpartition(" of group ")[2].partition(", ")[2] or error.where
+    found = (clauses for name, clauses in _STEP_CLAUSES.items() if part.startswith(name))
+    return next(found, ("P32",))
+
+
+def _shown(message: Message) -> str:
+    match message:
+        case Goodbye(reason=reason, exception=exception):
+            return f"goodbye ({exception or reason})"
+        case Step(group=group, request=request):
+            return f"step {request} of group {group}"
+    return message.TYPE

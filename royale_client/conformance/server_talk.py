@@ -1,0 +1,344 @@
+"""One conversation with the server under test, and everything that is watched in all of them.
+
+The suite is the client here. Order and numbering are those of `royale_client.wire.grammar`; each
+method either goes on or raises `ViolationError` with the clauses that the server broke.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from royale_client.conformance.incoming import read
+from royale_client.conformance.link import EndedError, Link, RefusedError, dial, wait_for_end
+from royale_client.conformance.scenario import SetupError, Settings, ViolationError
+from royale_client.conformance.scripted_group import ACTION_SPACE, OBSERVATION_SPACE, ScriptedGroup
+from royale_client.transport import ServerAddress
+from royale_client.wire.contract import ActionContract, check_welcome
+from royale_client.wire.dtypes import Array
+from royale_client.wire.errors import ProtocolError
+from royale_client.wire.grammar import (
+    CLOSE_CODES,
+    Requests,
+    Side,
+    State,
+    after_welcome,
+    next_state,
+)
+from royale_client.wire.messages import (
+    Action,
+    Busy,
+    Fault,
+    Goodbye,
+    Hello,
+    Message,
+    Restore,
+    Snapshot,
+    Step,
+    Welcome,
+    encode_message,
+)
+from royale_client.wire.narrowing import FLOAT16
+from royale_client.wire.turns import BoolArray
+from royale_client.wire.version import SUBPROTOCOL
+
+NUM_SLOTS = 3
+BUSY_LIMIT_S = 6.0
+"""Longest silence while an answer is owed: that of P37, and a second of grace."""
+MOST_WAITS = 12
+"""Time-outs that a server may fill with ``busy``."""
+
+Expected = TypeVar("Expected", Action, Welcome)
+
+PRESENTED = ""
+"""Stands for the token of the settings."""
+
+WATCHED = {
+    "P3": "every message is binary",
+    "P4": "messages have a header, padding and a tail",
+    "P5": "headers are strict msgpack maps",
+    "P6": "all keys are there, and the type is known",
+    "P10": "arrays lie where the table says",
+    "P24": "the welcome answers the hello",
+    "P34": "each request is answered once, with its number, row by row",
+    "P36": "actions lie in their space",
+    "P37": "a client that waits is told why at least every 5 s",
+    "P42": "only legal messages come, in their states",
+    "P45": "a fault is one sentence, without a traceback or a secret, and the last message",
+    "P47": "the connection is closed with the right code",
+}
+"""What is watched in every conversation with a server."""
+
+
+class ServerUnderTest:
+    """Where the server is, and what the suite has learnt of it.
+
+    Args:
+        address: Where to connect; its token is presented.
+        settings: How patient to be.
+    """
+
+    def __init__(self, address: ServerAddress, settings: Settings) -> None:
+        self.settings = settings
+        self.secrets = {settings.token} if settings.token else set[str]()
+        """Texts that must never come back in a fault."""
+        self._address = address
+        self._nonce = secrets.token_hex(3)
+        self._num_clients = 0
+
+    def open(
+        self, *, token: str | None = PRESENTED, subprotocols: Sequence[str] = (SUBPROTOCOL,)
+    ) -> Link:
+        """Open a connection.
+
+        Args:
+            token: What to present as the token; None presents none.
+            subprotocols: What to offer.
+
+        Raises:
+            RefusedError: The server does not take it.
+            SetupError: Nobody answers.
+        """
+        if token == PRESENTED:
+            token = self.settings.token
+        return dial(self._address, self.settings.timeout_s, token=token, subprotocols=subprotocols)
+
+    def hello(self) -> Hello:
+        """Introduce one more client."""
+        self._num_clients += 1
+        return Hello(
+            client_name=f"conformance-{self._nonce}-{self._num_clients}",
+            process_id=f"{self._nonce}-{self._num_clients}",
+            env_id="royale-conformance-v1",
+            observation_space=OBSERVATION_SPACE,
+            action_space=ACTION_SPACE,
+            groups=(NUM_SLOTS,),
+            masks=True,
+        )
+
+    @contextlib.contextmanager
+    def talk(self, hello: Hello | None = None) -> Iterator[ServerTalk]:
+        """Connect; nothing is said yet."""
+        try:
+            link = self.open()
+        except RefusedError as error:
+            raise SetupError(
+                f"the server refused the connection: {error}; if it wants a token, set "
+                "ROYALE_TOKEN or --token-file"
+            ) from error
+        try:
+            yield ServerTalk(self, link, hello or self.hello())
+        finally:
+            link.close()
+
+    @contextlib.contextmanager
+    def session(self, hello: Hello | None = None) -> Iterator[ServerTalk]:
+        """Connect and take part; leave in order, unless something went wrong."""
+        with self.talk(hello) as talk:
+            talk.greet()
+            yield talk
+            if talk.state is State.READY:
+                talk.leave()
+
+
+class ServerTalk:
+    """One conversation.
+
+    Args:
+        server: The server under test.
+        link: The connection, on which nothing was said.
+        hello: How the suite introduces itself.
+    """
+
+    def __init__(self, server: ServerUnderTest, link: Link, hello: Hello) -> None:
+        self.hello = hello
+        self.link = link
+        self.state = State.OPENED
+        self.welcome: Welcome
+        self.groups = [ScriptedGroup(i, rows) for i, rows in enumerate(hello.groups)]
+        self._server = server
+        self._settings = server.settings
+        self._requests = Requests([0] * len(hello.groups))
+        self._contract = ActionContract(hello)
+        self._asks: list[BoolArray] = [np.ones(rows, np.bool_) for rows in hello.groups]
+
+    # --- saying -----------------------------------------------------------------------------
+
+    def send(self, message: Message, data: bytes | None = None) -> None:
+        """Send a message that is legal now, in these bytes if some are given."""
+        if isinstance(message, Step):
+            self._requests.open(message.group, message.request)
+            rows = self.hello.groups[message.group]
+            everyone = np.ones(rows, np.bool_)
+            self._asks[message.group] = everyone if message.asks is None else message.asks
+        self.state = next_state(Side.CLIENT, self.state, message.TYPE)
+        self.send_raw(encode_message(message) if data is None else data)
+
+    def send_raw(self, data: bytes | str) -> None:
+        """Send anything."""
+        try:
+            self.link.send(data)
+        except EndedError as ended:
+            raise ViolationError(("P42",), f"{ended} where the client may speak") from ended
+
+    def greet(self, data: bytes | None = None) -> Welcome:
+        """Say hello and wait for the welcome."""
+        self.send(self.hello, data)
+        self.welcome = welcome = self._expect(Welcome, ("P24",))
+        try:
+            check_welcome(welcome, self.hello)
+        except ProtocolError as error:
+            clauses = ("P57",) if error.where.endswith("restores") else ("P24",)
+            raise ViolationError(clauses, str(error)) from error
+        self._server.secrets.add(welcome.session_token)
+        self.state = after_welcome(restores=welcome.restores)
+        self._requests = Requests(welcome.last_requests)
+        for group, last in zip(self.groups, welcome.last_requests, strict=True):
+            group.request = last
+            group.dtype = "float16" if FLOAT16 in welcome.features else "float32"
+        return welcome
+
+    def turn(self, step: Step, data: bytes | None = None) -> Action:
+        """Send a request and take its answer."""
+        self.send(step, data)
+        return self.expect_answer()
+
+    def leave(self) -> None:
+        """Report a last step of every group, say goodbye, and see the connection closed."""
+        for group in self.groups:
+            if not group.is_fresh and self._requests.outstanding(group.index) is None:
+                self.turn(group.last_step())
+        self.say_goodbye()
+
+    def say_goodbye(self) -> None:
+        """Say goodbye and see the connection closed, whatever is open."""
+        self.send(Goodbye(reason="the scenario is over"))
+        self._expect_close("goodbye", "goodbye")
+
+    # --- hearing ----------------------------------------------------------------------------
+
+    def expect_answer(self) -> Action:
+        """Take the next answer, whichever open request it is to."""
+        action = self._expect(Action, ("P34",))
+        self._check_answer(action)
+        return action
+
+    def expect_fault(self, codes: Sequence[str], clauses: Sequence[str], what: str) -> Fault:
+        """See that the server refuses what was sent, and ends the conversation.
+
+        Args:
+            codes: Fault codes of which one must come.
+            clauses: What was broken by ``what``, and demands the refusal.
+            what: What the suite sent, for the report.
+        """
+        message = self._next(clauses, f"{what} is not refused")
+        while isinstance(message, Busy):
+            message = self._next(clauses, f"{what} is not refused")
+        if not isinstance(message, Fault):
+            raise ViolationError(clauses, f"{what} is answered with {message.TYPE}, not refused")
+        if message.code not in codes:
+            raise ViolationError(
+                clauses, f"{what}: fault {message.code} ({message.message}), not {' or '.join(codes)}"
+            )
+        self._check_sentence(message)
+        self._expect_close("fault", "fault")
+        return message
+
+    def expect_silence(self, clauses: Sequence[str], what: str) -> None:
+        """See that nothing comes."""
+        try:
+            data = self.link.receive(self._settings.quiet_s)
+        except EndedError as ended:
+            raise ViolationError(clauses, f"{what}: {ended}") from ended
+        if data is not None:
+            raise ViolationError(clauses, f"{what}: {read(data).TYPE} came")
+
+    def _expect(self, kind: type[Expected], clauses: Sequence[str]) -> Expected:
+        """Take the next message but ``busy``, which must be of this kind."""
+        for _ in range(MOST_WAITS):
+            message = self._next(clauses, f"{kind.TYPE} did not come")
+            if isinstance(message, kind):
+                return message
+            if isinstance(message, Fault):
+                text = f"fault {message.code} instead of {kind.TYPE}: {message.message}"
+                raise ViolationError(clauses, text)
+            if not isinstance(message, Busy):
+                raise ViolationError(clauses, f"{message.TYPE} instead of {kind.TYPE}")
+        waited = f"{MOST_WAITS} times busy, and still no {kind.TYPE}"
+        raise ViolationError(clauses, waited)
+
+    def _next(self, clauses: Sequence[str], complaint: str) -> Message:
+        """Take the next message, whatever it is, if it may come now."""
+        limit_s = min(self._settings.timeout_s, BUSY_LIMIT_S)
+        try:
+            data = self.link.receive(limit_s)
+        except EndedError as ended:
+            raise ViolationError(clauses, f"{complaint}: {ended}") from ended
+        if data is None:
+            is_owed = self.state is State.READY and limit_s == BUSY_LIMIT_S
+            silence = (*clauses, "P37") if is_owed else clauses
+            raise ViolationError(silence, f"{complaint}: nothing came for {limit_s:g} s")
+        message = read(data)
+        self._check_order(message)
+        return message
+
+    def _check_order(self, message: Message) -> None:
+        try:
+            self.state = next_state(Side.SERVER, self.state, message.TYPE)
+        except ProtocolError as error:
+            raise ViolationError(("P42",), str(error)) from error
+        if isinstance(message, Snapshot | Restore) and "snapshot" not in self.hello.features:
+            raise ViolationError(("P52",), f"{message.TYPE} for a client without the feature")
+
+    def _check_answer(self, action: Action) -> None:
+        """See that the actions are those that alone were legal, row by row."""
+        group, request = action.group, action.request
+        try:
+            self._requests.close(group, request)
+            asks = self._asks[group]
+            self._contract.check(group, request, action.actions, int(asks.sum()))
+        except ProtocolError as error:
+            raise ViolationError(("P34",), str(error)) from error
+        (found,) = action.actions
+        wanted = self.groups[group].legal_actions(request, asks)
+        if not np.array_equal(found, wanted):
+            raise _wrong_actions(f"answer to request {request} of group {group}", found, wanted)
+
+    def _check_sentence(self, fault: Fault) -> None:
+        text = fault.message
+        if not text.strip() or "\n" in text or "Traceback" in text or 'File "' in text:
+            raise ViolationError(("P45",), f"a fault that is no sentence: {text!r}")
+        leaked = [secret for secret in self._server.secrets if secret in text]
+        if leaked:
+            cut = text.replace(leaked[0], "…")
+            raise ViolationError(("P24", "P45"), f"a fault that tells a secret: {cut}")
+
+    def _expect_close(self, after: str, reason: str) -> None:
+        ended, heard = wait_for_end(self.link, self._settings.timeout_s)
+        limit = f"{self._settings.timeout_s:g} s"
+        if heard and after == "fault":
+            raise ViolationError(("P45",), f"{read(heard[0]).TYPE} after the fault")
+        if ended is None:
+            raise ViolationError(("P47",), f"the connection is still open {limit} after {after}")
+        if ended.code != CLOSE_CODES[reason]:
+            raise ViolationError(
+                ("P47",), f"{ended} after {after}, expected {CLOSE_CODES[reason]}"
+            )
+
+
+def _wrong_actions(where: str, found: Array, wanted: Array) -> ViolationError:
+    """Say what is wrong with actions, of which each row had one that was legal."""
+    shown = f"{where}: actions {found.tolist()}, and legal were {wanted.tolist()}"
+    last = ACTION_SPACE.start + ACTION_SPACE.n - 1
+    if found.min() < ACTION_SPACE.start or found.max() > last:
+        return ViolationError(
+            ("P36",), f"{shown}; the space has {ACTION_SPACE.start} to {last}, start included"
+        )
+    if sorted(found.tolist()) == sorted(wanted.tolist()):
+        return ViolationError(("P34",), f"{shown}; they are in other rows than those that asked")
+    return ViolationError(("P29", "P34"), f"{shown}; they are not those of this request")
