@@ -1,4 +1,4 @@
-"""What a client is tried with that it must take; what it must not believe stands in ``server_lies``.
+"""What a client is tried with that it must take. What it must not believe: ``server_lies``.
 
 Further groups of scenarios are further tables that ``CLIENT_SCENARIOS`` joins.
 """
@@ -114,7 +114,7 @@ def _numbers(client: ClientUnderTest) -> None:
 def _stop_when_ready(client: ClientUnderTest, reason: str) -> None:
     with client.session() as talk:
         talk.turns(1)
-        talk.stop(reason)
+        talk.stop(reason, listens=True)
 
 
 def _stop_when_greeted(client: ClientUnderTest) -> None:
@@ -212,13 +212,15 @@ def _take_states(talk: ClientTalk, number: int) -> Snapshotted:
     return snapshotted
 
 
+# fmt: off
 _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ClientUnderTest], None]], ...] = (
     ("subprotocol", ("P1",), "offers royale.v1", _subprotocol),
     ("token", ("P2",), "presents its token as a bearer", _token),
     ("waits-for-welcome", ("P37", "P42"), "waits until it is welcome", _waits_for_welcome),
     ("turns", ("P25", "P33"), "asks, acts and reports", _turns),
     ("probe", tuple(WATCHED_OF_PROBE), "does to its environments what it was told", _probe),
-    ("one-open-request", ("P33", "P38"), "waits for its answer and answers pings", _one_open_request),
+    ("one-open-request", ("P33", "P38"), "waits for its answer and answers pings",
+     _one_open_request),
     ("groups-apart", ("P35",), "steps one group while the other waits", _groups_apart),
     ("loose-layout", ("P4", "P6", "P10"), "reads what is legal and unusual", _loose_layout),
     ("fragments", ("P3",), "reads a message in several WebSocket frames", _fragments),
@@ -228,7 +230,8 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ClientUnderTest], None]
     ("stop-halted", ("P43", "P44"), "leaves when the run is halted",
      partial(_stop_when_ready, reason="halted")),
     ("stop-when-greeted", ("P42", "P44"), "leaves when it is not welcome", _stop_when_greeted),
-    ("stop-behind-answers", ("P43",), "leaves when a stop follows its answers", _stop_behind_answers),
+    ("stop-behind-answers", ("P43",), "leaves when a stop follows its answers",
+     _stop_behind_answers),
     ("fault-when-greeted", ("P42", "P45"), "goes silently when it is refused, for good",
      partial(_fault, code="refused", is_welcomed=False)),
     ("fault-when-ready", ("P42", "P45"), "goes silently when it is faulted, for good",
@@ -238,7 +241,8 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ClientUnderTest], None]
     ("snapshot", ("P53", "P54"), "hands out states, and goes on", _snapshot),
     ("restart", ("P57", "P58", "P59"), "begins afresh when it is told to", _restart),
     ("restore", ("P58", "P60"), "goes on where its states were taken", _restore),
-)  # fmt: skip
+)
+# fmt: on
 
 CLIENT_SCENARIOS: tuple[Scenario[ClientUnderTest], ...] = (
     *(Scenario(name=n, clauses=c, title=t, play=p) for n, c, t, p in _TABLE),

@@ -1,7 +1,7 @@
 """One conversation with the client under test, and everything that is watched in all of them.
 
-The suite is the server here. It takes requests, answers them with actions that it made up, and knows
-what must come back if the client runs the probe.
+The suite is the server here. It takes requests, answers them with actions that it made up, and
+knows what must come back if the client runs the probe.
 """
 
 from __future__ import annotations
@@ -227,9 +227,7 @@ class ClientTalk:
             self.link.send_in_frames(data, bytes_per_frame)
         self.state = after_welcome(restores=welcome.restores)
         self._requests = Requests(welcome.last_requests)
-        self._contract = StepContract(
-            self.hello, LIMITS, float16=FLOAT16 in welcome.features
-        )
+        self._contract = StepContract(self.hello, LIMITS, float16=FLOAT16 in welcome.features)
         self.steps = [None] * len(self.hello.groups)
         self.watches = self._probe_watches(welcome) if is_probe(self.hello) else []
         return welcome
@@ -262,10 +260,10 @@ class ClientTalk:
         step = self.the_step(group)
         return np.ones(self.hello.groups[group], np.bool_) if step.asks is None else step.asks
 
-    def stop(self, reason: str) -> None:
-        """Stop the session, hear the goodbye, close, and see the client gone."""
+    def stop(self, reason: str, *, listens: bool = False) -> None:
+        """Stop the session, hear the goodbye, and close; see `expect_goodbye`."""
         self.send(Stop(reason=reason, message="the scenario is over"))
-        self.expect_goodbye(reason)
+        self.expect_goodbye(reason, listens=listens)
 
     # --- hearing ----------------------------------------------------------------------------
 
@@ -321,8 +319,13 @@ class ClientTalk:
             raise ViolationError(clauses, f"{_shown(message)} where {kind.TYPE} is owed")
         return message
 
-    def expect_goodbye(self, reason: str) -> None:
-        """See that the client takes its leave after a stop, and says nothing after it."""
+    def expect_goodbye(self, reason: str, *, listens: bool = False) -> None:
+        """See that the client takes its leave after a stop, and close.
+
+        Args:
+            reason: Of the stop.
+            listens: Whether to see, before that, that nothing follows the goodbye.
+        """
         clauses = ("P43", "P44")
         while True:
             message = self._next(clauses, f"no goodbye after stop {reason}")
@@ -330,12 +333,17 @@ class ClientTalk:
                 break
             if not isinstance(message, Step):
                 raise ViolationError(clauses, f"{_shown(message)} after stop {reason}")
-        self.link.close(CLOSE_CODES[reason], reason)
-        _, heard = wait_for_end(self.link, self._settings.timeout_s)
-        if heard:
-            raise ViolationError(("P44", "P42"), f"{_shown(read(heard[0]))} after the goodbye")
 
-    def expect_departure(self, clauses: Sequence[str], what: str, *, may_speak: bool = True) -> None:
+        def on_message(data: bytes | str) -> None:
+            raise ViolationError(("P42", "P44"), f"{_shown(read(data))} after the goodbye")
+
+        if listens:
+            wait_for_end(self.link, self._settings.quiet_s, on_message)
+        self.link.close(CLOSE_CODES[reason], reason)
+
+    def expect_departure(
+        self, clauses: Sequence[str], what: str, *, may_speak: bool = True
+    ) -> None:
         """See that the client leaves, and carries nothing out before.
 
         Args:
@@ -344,12 +352,13 @@ class ClientTalk:
             what: What the suite sent, for the report.
             may_speak: Whether it may still send log records and a goodbye.
         """
-        ended, heard = wait_for_end(self.link, self._settings.timeout_s)
-        said = [message for message in map(read, heard)]
-        allowed = (Log, Goodbye) if may_speak else ()
-        strange = [message for message in said if not isinstance(message, allowed)]
-        if strange:
-            raise ViolationError(clauses, f"{what}, and the client sends {_shown(strange[0])}")
+
+        def on_message(data: bytes | str) -> None:
+            message = read(data)
+            if not (may_speak and isinstance(message, Log | Goodbye)):
+                raise ViolationError(clauses, f"{what}, and the client sends {_shown(message)}")
+
+        ended = wait_for_end(self.link, self._settings.timeout_s, on_message)
         if ended is None:
             limit = f"{self._settings.timeout_s:g} s"
             raise ViolationError(clauses, f"{what}, and the client is still there after {limit}")
@@ -373,9 +382,7 @@ class ClientTalk:
 
     def say_busy(self, expected_s: float | None) -> None:
         """Say why the client waits."""
-        self.send(
-            Busy(phase="learn", since_s=1.5, expected_s=expected_s, waiting_for="the suite")
-        )
+        self.send(Busy(phase="learn", since_s=1.5, expected_s=expected_s, waiting_for="the suite"))
 
     def _next(self, clauses: Sequence[str], complaint: str) -> Message:
         """Take the next message but ``log``, if it may come now."""

@@ -6,8 +6,10 @@ close code. It knows nothing of what messages say.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from websockets.exceptions import (
     ConnectionClosed,
@@ -124,14 +126,15 @@ class Link:
         self._connection.close(code, reason)
 
 
-def dial(
+@contextlib.contextmanager
+def dialled(
     address: ServerAddress,
     timeout_s: float,
     *,
     token: str | None,
     subprotocols: Sequence[str] = (SUBPROTOCOL,),
-) -> Link:
-    """Connect to a server.
+) -> Iterator[Link]:
+    """Connect to a server, and close the connection in the end.
 
     Args:
         address: Where it is.
@@ -143,61 +146,56 @@ def dial(
         RefusedError: It answered with something else than a WebSocket.
         SetupError: Nobody answers there.
     """
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    offered = [Subprotocol(name) for name in subprotocols] or None
-    try:
-        if address.socket_file is not None:
-            return Link(
-                unix_connect(
-                    address.socket_file,
-                    "ws://localhost/",
-                    subprotocols=offered,
-                    compression=None,
-                    additional_headers=headers,
-                    open_timeout=timeout_s,
-                    close_timeout=CLOSE_TIMEOUT_S,
-                    max_size=None,
-                    ping_interval=None,
-                )
+    settings: dict[str, Any] = {
+        "subprotocols": [Subprotocol(name) for name in subprotocols] or None,
+        "compression": None,
+        "additional_headers": {} if token is None else {"Authorization": f"Bearer {token}"},
+        "open_timeout": timeout_s,
+        "close_timeout": CLOSE_TIMEOUT_S,
+        "max_size": None,
+        "ping_interval": None,
+    }
+    file = address.socket_file
+    with contextlib.ExitStack() as stack:
+        try:
+            connection = stack.enter_context(
+                connect(address.url, proxy=None, **settings)
+                if file is None
+                else unix_connect(file, "ws://localhost/", **settings)
             )
-        return Link(
-            connect(
-                address.url,
-                subprotocols=offered,
-                compression=None,
-                additional_headers=headers,
-                open_timeout=timeout_s,
-                close_timeout=CLOSE_TIMEOUT_S,
-                max_size=None,
-                ping_interval=None,
-                proxy=None,
-            )
-        )
-    except InvalidStatus as error:
-        raise RefusedError(error.response.status_code, str(error)) from error
-    except InvalidMessage as error:
-        raise RefusedError(None, f"no HTTP answer: {error}") from error
-    except InvalidHandshake as error:
-        raise RefusedError(None, str(error)) from error
-    except (OSError, WebSocketException) as error:
-        raise SetupError(f"no server at {address.url}: {error}") from error
+        except InvalidStatus as error:
+            raise RefusedError(error.response.status_code, str(error)) from error
+        except InvalidMessage as error:
+            raise RefusedError(None, f"no HTTP answer: {error}") from error
+        except InvalidHandshake as error:
+            raise RefusedError(None, str(error)) from error
+        except (OSError, WebSocketException) as error:
+            raise SetupError(f"no server at {address.url}: {error}") from error
+        yield Link(connection)
 
 
-def wait_for_end(link: Link, timeout_s: float) -> tuple[EndedError | None, list[bytes | str]]:
+def wait_for_end(
+    link: Link, timeout_s: float, on_message: Callable[[bytes | str], None]
+) -> EndedError | None:
     """Read on until the peer closes.
 
+    Args:
+        link: The connection.
+        timeout_s: Seconds for it.
+        on_message: Called with what the peer sends before; may raise to end the waiting.
+
     Returns:
-        How it closed, None if it did not in time; and what it sent before.
+        How it closed; None if it did not in time.
     """
     deadline_s = time.monotonic() + timeout_s
-    heard = []
-    try:
-        while (left_s := deadline_s - time.monotonic()) > 0:
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        try:
             data = link.receive(left_s)
-            heard += [] if data is None else [data]
-    except EndedError as ended:
-        return ended, heard
-    return None, heard
+        except EndedError as ended:
+            return ended
+        if data is not None:
+            on_message(data)
+    return None
 
 
 def _ended(error: ConnectionClosed) -> EndedError:

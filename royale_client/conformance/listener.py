@@ -1,4 +1,4 @@
-"""Where the client under test connects: a WebSocket server that hands its connections to scenarios."""
+"""Where the client under test connects: a WebSocket server that hands connections to scenarios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions of a server that has no policy: legal, and another one in every row, request and group."""
+"""Actions of a server without a policy: legal, and another one in every row, request and group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def _masked(space: SpaceSpec, rows: Array, salt: int, masks: BoolArray) -> Array
     sizes = space.nvec if isinstance(space, MultiDiscreteSpec) else (masks.shape[1],)
     ends = np.cumsum(sizes)
     columns = [
-        [_nth_legal(mask[end - size : end], 3 * row + salt) for end, size in zip(ends, sizes, strict=True)]
+        [
+            _nth_legal(mask[end - size : end], 3 * row + salt)
+            for end, size in zip(ends, sizes, strict=True)
+        ]
         for row, mask in zip(rows.tolist(), masks, strict=True)
     ]
     chosen = np.array(columns, np.int64).reshape(len(rows), len(sizes))
@@ -66,5 +69,7 @@ def _leaf(leaf: Leaf, rows: Array, salt: int) -> Array:
         case BoxSpec(low=low, high=high):
             share = numbers % 4 / 4
             low, high = np.maximum(low, -1.0), np.minimum(high, 1.0)
-            return np.where(low <= high, low + share * (high - low), leaf.spec.low).astype(leaf.dtype)
+            return np.where(low <= high, low + share * (high - low), leaf.spec.low).astype(
+                leaf.dtype
+            )
     return np.zeros((len(rows), *leaf.shape), leaf.dtype)

@@ -11,7 +11,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from royale_client.conformance.probe import ACTION_SPACE, OBSERVATION_SPACE, PROBE_ENV_ID, ProbeState
+from royale_client.conformance.probe import (
+    ACTION_SPACE,
+    OBSERVATION_SPACE,
+    PROBE_ENV_ID,
+    ProbeState,
+)
 
 Observation = npt.NDArray[np.float32]
 

@@ -1,7 +1,7 @@
 """Follows the probe of the client under test, slot by slot, and says which clause a row breaks.
 
-The suite knows every action that it gave, so it knows every observation, reward and ending that must
-come back. Knows no connection.
+The suite knows every action that it gave, so it knows every observation, reward and ending that
+must come back. Knows no connection.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class ProbeWatch:
             return
         episode, rest = divmod(reward, 1000)
         count, action = divmod(rest, 10)
-        told = f"{where}: reward {reward:g} tells of action {action:g} in step {count:g} of episode {episode:g}"
+        told = f"{where}: reward {reward:g} tells of action {action:g}"
+        told += f" in step {count:g} of episode {episode:g}"
         given = f"given was action {state.action} in step {state.step} of episode {state.episode}"
         if (episode, count) != (state.episode, state.step):
             raise ViolationError(("P25", "P33"), f"{told}; {given}: a step was lost or doubled")

@@ -1,4 +1,4 @@
-"""Scenarios as data, and how they are played one after the other. Knows no socket and no message."""
+"""Scenarios as data, and how they are played one after the other. Knows no socket, no message."""
 
 from __future__ import annotations
 

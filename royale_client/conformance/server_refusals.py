@@ -1,4 +1,4 @@
-"""What a server must refuse: one message each, the fault that must come, and the clause that says so.
+"""What a server must refuse: one message each, the fault that must come, and the clause for it.
 
 A refusal ends that conversation with a fault and a close, and nothing else.
 """
@@ -23,8 +23,8 @@ from royale_client.conformance.raw_messages import (
     with_tail,
 )
 from royale_client.conformance.scenario import Scenario, ViolationError
-from royale_client.conformance.server_talk import ServerTalk, ServerUnderTest
 from royale_client.conformance.scripted_group import ScriptedGroup
+from royale_client.conformance.server_talk import ServerTalk, ServerUnderTest
 from royale_client.wire.codec import encode
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
@@ -347,9 +347,7 @@ _IN_TURN: tuple[_Row, ...] = (
 
 def _scenario(when: When, row: _Row) -> Scenario[ServerUnderTest]:
     name, clauses, codes, what, speech = row
-    offence = Offence(
-        name=name, clauses=clauses, codes=codes, what=what, when=when, speech=speech
-    )
+    offence = Offence(name=name, clauses=clauses, codes=codes, what=what, when=when, speech=speech)
     return Scenario(
         name=name,
         clauses=(*clauses, "P45", "P47"),

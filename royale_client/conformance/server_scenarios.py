@@ -38,15 +38,10 @@ def _other_subprotocol(server: ServerUnderTest) -> None:
     for offered in ((), ("royale.v0",)):
         what = f"a client that offers {' and '.join(offered) or 'no subprotocol'}"
         try:
-            link = server.open(subprotocols=offered)
-        except RefusedError:
+            with server.opened(subprotocols=offered) as link:
+                link.receive(server.settings.quiet_s)
+        except (RefusedError, EndedError):
             continue
-        try:
-            link.receive(server.settings.quiet_s)
-        except EndedError:
-            continue
-        finally:
-            link.close()
         raise ViolationError(("P1",), f"{what} is taken")
 
 
@@ -55,7 +50,8 @@ def _token(server: ServerUnderTest) -> None:
         raise NotApplicableError("no token was given for this server")
     for token in (None, "x" + server.settings.token, server.settings.token[:-1]):
         try:
-            server.open(token=token).close()
+            with server.opened(token=token):
+                pass
         except RefusedError as error:
             if error.status != 401:
                 raise ViolationError(("P2",), f"a wrong token: {error}, expected 401") from error
@@ -119,7 +115,9 @@ def _unused_bits(server: ServerUnderTest) -> None:
         step = group.next_step(silent=(1,))
         header, arrays = step.to_wire()
         arrays["asks"] = arrays["asks"] | 0x1F  # three rows leave five bits over
-        arrays["masks"] = arrays["masks"] | np.array([0, 0x1F], np.uint8)  # and eleven actions as many
+        arrays["masks"] = arrays["masks"] | np.array(
+            [0, 0x1F], np.uint8
+        )  # and eleven actions as many
         talk.turn(step, encode(header, arrays))
 
 
@@ -147,8 +145,7 @@ def _metrics(server: ServerUnderTest) -> None:
         step = group.next_step(terminated=(0, 1), records=True)
         values = ({"height": 1.5, "hits": [1, 2.0], "rooms": [0, 3, 1]}, {"height": -1})
         episodes = [
-            record | {"metrics": known}
-            for record, known in zip(step.episodes, values, strict=True)
+            record | {"metrics": known} for record, known in zip(step.episodes, values, strict=True)
         ]
         talk.turn(replace(step, episodes=tuple(episodes)))
 
