@@ -47,7 +47,7 @@ def _masked(space: SpaceSpec, rows: Array, salt: int, masks: BoolArray) -> Array
         ]
         for row, mask in zip(rows.tolist(), masks, strict=True)
     ]
-    chosen = np.array(columns, np.int64).reshape(len(rows), len(sizes))
+    chosen: Array = np.array(columns, np.int64).reshape(len(rows), len(sizes))
     return chosen[:, 0] + space.start if isinstance(space, DiscreteSpec) else chosen
 
 
@@ -58,7 +58,7 @@ def _nth_legal(mask: BoolArray, n: int) -> int:
 
 def _leaf(leaf: Leaf, rows: Array, salt: int) -> Array:
     size = int(np.prod(leaf.shape, dtype=np.int64))
-    numbers = (3 * rows[:, None] + salt + np.arange(size)).reshape(len(rows), *leaf.shape)
+    numbers: Array = (3 * rows[:, None] + salt + np.arange(size)).reshape(len(rows), *leaf.shape)
     match leaf.spec:
         case DiscreteSpec(n=n, start=start):
             return (numbers % n + start).astype(leaf.dtype)

@@ -71,4 +71,4 @@ class ProbeEnv(gymnasium.Env[Observation, np.int64]):
         return self._state
 
 
-gymnasium.register(PROBE_ENV_ID, ProbeEnv)
+gymnasium.register(PROBE_ENV_ID, f"{__name__}:{ProbeEnv.__name__}")

@@ -141,7 +141,7 @@ class ProbeWatch:
             if not self._awaits_reset[row]:
                 raise ViolationError(("P28",), f"{where} does not ask in the middle of its episode")
             return
-        clauses = ("P25", "P32")
+        clauses: tuple[str, ...] = ("P25", "P32")
         if self._awaits_reset[row]:
             self._slots[row] = self._slots[row].next_episode()
             self._awaits_reset[row] = False

@@ -116,7 +116,8 @@ def play(
 
 def _play_one(scenario: Scenario[Stage], stage: Stage) -> Result:
     started_s = time.monotonic()
-    outcome, broken, sentence = Outcome.PASSED, (), ""
+    broken: tuple[str, ...] = ()
+    outcome, sentence = Outcome.PASSED, ""
     try:
         scenario.play(stage)
     except ViolationError as violation:

@@ -153,14 +153,14 @@ _READY: tuple[_Row, ...] = (
 
 
 def _scenario(
-    play: Callable[[ClientUnderTest, tuple[str, ...], str, Lie], None], row: _Row
+    tell: Callable[[ClientUnderTest, tuple[str, ...], str, Lie], None], row: _Row
 ) -> Scenario[ClientUnderTest]:
     name, clauses, what, lie = row
     return Scenario(
         name=name,
         clauses=clauses,
         title=f"leaves a server that sends {what}",
-        play=partial(play, clauses=clauses, what=what, lie=lie),
+        play=lambda client: tell(client, clauses, what, lie),
     )
 
 

@@ -336,7 +336,7 @@ _IN_TURN: tuple[_Row, ...] = (
     ("record-of-running-row", ("P39",), CONTRACT, "a record of a row that did not end",
      _ended(partial(_with_record, row=1))),
     ("infinite-return", ("P39",), UNREADABLE, "an infinite return",
-     _ended(partial(_with_record, **{"return": float("inf")}))),
+     _ended(lambda step: _with_record(step, **{"return": float("inf")}))),
     ("negative-length", ("P39",), UNREADABLE, "a length of −1",
      _ended(partial(_with_record, length=-1))),
     ("undeclared-metric", ("P39",), CONTRACT, "a metric that was not declared",

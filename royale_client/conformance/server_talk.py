@@ -106,8 +106,9 @@ class ServerUnderTest:
         """
         if token == PRESENTED:
             token = self.settings.token
-        settings = {"token": token, "subprotocols": subprotocols}
-        with dialled(self._address, self.settings.timeout_s, **settings) as link:
+        with dialled(
+            self._address, self.settings.timeout_s, token=token, subprotocols=subprotocols
+        ) as link:
             yield link
 
     def hello(self) -> Hello:
