@@ -13,7 +13,7 @@ from typing import Any
 
 from royale_client.conformance import report
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
-from royale_client.conformance.client_talk import ClientUnderTest
+from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.listener import Listener
 from royale_client.conformance.scenario import (
     Result,
@@ -24,7 +24,7 @@ from royale_client.conformance.scenario import (
     play,
 )
 from royale_client.conformance.server_scenarios import SERVER_SCENARIOS
-from royale_client.conformance.server_talk import ServerUnderTest
+from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.conformance.starting import URL_PLACE, CommandStart, by_hand
 from royale_client.transport import ServerAddress
 from royale_client.wire.errors import ConfigError

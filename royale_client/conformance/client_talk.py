@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from royale_client.conformance.incoming import read
+from royale_client.conformance.incoming import clauses_of_hello, clauses_of_step, read
 from royale_client.conformance.link import EndedError, wait_for_end
-from royale_client.conformance.listener import Listener, Start, Visit
+from royale_client.conformance.listener import Visit
 from royale_client.conformance.made_up_actions import made_up_actions
 from royale_client.conformance.probe import SEED_MODULUS
 from royale_client.conformance.probe_watch import ProbeWatch, is_probe
@@ -23,7 +23,6 @@ from royale_client.conformance.scenario import (
     LIMITS,
     NotApplicableError,
     Settings,
-    SetupError,
     ViolationError,
 )
 from royale_client.wire.contract import StepContract
@@ -50,102 +49,10 @@ from royale_client.wire.messages import (
     encode_message,
 )
 from royale_client.wire.narrowing import FLOAT16
-from royale_client.wire.version import PROTOCOL_MAX, SUBPROTOCOL
+from royale_client.wire.version import PROTOCOL_MAX
 
 SMALL_SEEDS = 1009
 """Seeds are below this, modulo `SEED_MODULUS`: half precision holds them exactly."""
-
-WATCHED = {
-    "P3": "every message is binary",
-    "P4": "messages have a header, padding and a tail",
-    "P5": "headers are strict msgpack maps",
-    "P6": "all keys are there, and the type is known",
-    "P10": "arrays lie where the table says",
-    "P19": "the hello comes first and is one that a server can serve",
-    "P32": "steps fit the hello to the type and shape",
-    "P33": "requests are numbered without a gap, one at a time",
-    "P42": "only legal messages come, in their states",
-    "P44": "goodbye is the last message, and comes when the server stops",
-}
-"""What is watched in every conversation with a client."""
-WATCHED_OF_PROBE = {
-    "P24": "episodes begin from the seeds of the welcome",
-    "P25": "no step is lost or done twice, no row shifts",
-    "P28": "a row asks if its episode goes on",
-    "P30": "endings and final observations are those of the ended episode",
-    "P31": "a row that asks again shows the first observation of a new episode",
-    "P34": "each action is carried out in its row",
-}
-"""What is watched as well if the client runs the probe."""
-
-
-class ClientUnderTest:
-    """Where clients come from, and how to get one.
-
-    Args:
-        listener: Where they connect.
-        start: Starts one.
-        settings: How patient to be.
-        connect_s: Seconds for a client to connect.
-    """
-
-    def __init__(
-        self, listener: Listener, start: Start, settings: Settings, connect_s: float = 30.0
-    ) -> None:
-        self.settings = settings
-        self._listener = listener
-        self._start = start
-        self._connect_s = connect_s
-        self._num_talks = 0
-
-    @contextlib.contextmanager
-    def visit(self) -> Iterator[Visit]:
-        """Start a client and wait until it has connected.
-
-        Raises:
-            SetupError: None came.
-        """
-        self._listener.send_away()
-        end = self._start(self._listener.url)
-        visit = None
-        try:
-            visit = self._listener.next_visit(self._connect_s)
-            if visit is None:
-                raise SetupError(
-                    f"no client connected to {self._listener.url} within {self._connect_s:g} s"
-                )
-            yield visit
-        finally:
-            if visit is not None:
-                visit.close()
-            end()
-
-    @contextlib.contextmanager
-    def talk(self) -> Iterator[ClientTalk]:
-        """Start a client and hear its hello."""
-        with self.visit() as visit:
-            if visit.link.subprotocol != SUBPROTOCOL:
-                raise ViolationError(("P1",), f"the client offers {visit.offered}")
-            self._num_talks += 1
-            talk = ClientTalk(visit, self.settings, self._num_talks)
-            talk.hear_hello()
-            yield talk
-
-    @contextlib.contextmanager
-    def session(self, **welcome: Any) -> Iterator[ClientTalk]:  # noqa: ANN401 - fields of a welcome
-        """Start a client and welcome it; at the end, stop it, unless the conversation is over."""
-        with self.talk() as talk:
-            talk.welcome(**welcome)
-            yield talk
-            if talk.state is State.READY:
-                talk.stop("finished")
-
-    def comes_back(self) -> bool:
-        """Tell whether a client connects again within the time of silence."""
-        visit = self._listener.next_visit(self.settings.quiet_s)
-        if visit is not None:
-            visit.close(1001)
-        return visit is not None
 
 
 class ClientTalk:
@@ -224,7 +131,8 @@ class ClientTalk:
             self.send(welcome, data)
         else:
             self.state = next_state(Side.SERVER, self.state, welcome.TYPE)
-            self.link.send_in_frames(data, bytes_per_frame)
+            with contextlib.suppress(EndedError):
+                self.link.send_in_frames(data, bytes_per_frame)
         self.state = after_welcome(restores=welcome.restores)
         self._requests = Requests(welcome.last_requests)
         self._contract = StepContract(self.hello, LIMITS, float16=FLOAT16 in welcome.features)
@@ -275,7 +183,7 @@ class ClientTalk:
         try:
             check_hello(message, LIMITS)
         except ProtocolError as error:
-            raise ViolationError(_hello_clauses(error), str(error)) from error
+            raise ViolationError(clauses_of_hello(error), str(error)) from error
         if not message.protocol_min <= PROTOCOL_MAX <= message.protocol_max:
             text = f"protocols {message.protocol_min} to {message.protocol_max}, not {PROTOCOL_MAX}"
             raise ViolationError(("P19", "P20"), text)
@@ -311,6 +219,15 @@ class ClientTalk:
             message = read(data)
             if not isinstance(message, Log):
                 raise ViolationError(clauses, f"{what}: {_shown(message)}")
+
+    def expect_pong(self) -> None:
+        """See that a ping is answered."""
+        try:
+            answers = self.link.answers_ping(self._settings.timeout_s)
+        except EndedError as ended:
+            raise ViolationError(("P38",), f"a client that waits: {ended}") from ended
+        if not answers:
+            raise ViolationError(("P38",), "no answer to a ping while the client waits")
 
     def expect(self, kind: type[Any], clauses: Sequence[str]) -> Any:  # noqa: ANN401
         """Take the next message, which must be of this kind."""
@@ -413,7 +330,7 @@ class ClientTalk:
         try:
             self._contract.check(step, first=first)
         except ProtocolError as error:
-            raise ViolationError(_step_clauses(error), str(error)) from error
+            raise ViolationError(clauses_of_step(error), str(error)) from error
         if self.watches:
             self.watches[step.group].check(step)
         self.steps[step.group] = step
@@ -424,37 +341,6 @@ class ClientTalk:
             watches.append(ProbeWatch(group, seeds[:rows]))
             seeds = seeds[rows:]
         return watches
-
-
-_HELLO_CLAUSES = {
-    "groups": ("P19", "P48", "P49"),
-    "environments": ("P21",),
-    "seats": ("P21",),
-    "masks": ("P22",),
-    "episode_metrics": ("P40",),
-    "role": ("P19",),
-}
-
-
-def _hello_clauses(error: ProtocolError) -> tuple[str, ...]:
-    return _HELLO_CLAUSES.get(error.where.removeprefix("hello."), ("P19", "P23"))
-
-
-_STEP_CLAUSES = {
-    "rows": ("P25",),
-    "masks": ("P29",),
-    "rewards": ("P27",),
-    "terminated": ("P27",),
-    "final_observations": ("P30",),
-    "step.episodes": ("P39",),
-}
-
-
-def _step_clauses(error: ProtocolError) -> tuple[str, ...]:
-    """Return the clauses about the part of a step that does not fit its hello."""
-    part = error.where.rpartition(" of group ")[2].partition(", ")[2] or error.where
-    found = (clauses for name, clauses in _STEP_CLAUSES.items() if part.startswith(name))
-    return next(found, ("P32",))
 
 
 def _shown(message: Message) -> str:

@@ -54,3 +54,35 @@ def read(data: bytes | str) -> Message:
         raise ViolationError(("P6", *CLAUSES_OF_MESSAGE[kind]), str(error)) from error
     except ProtocolError as error:
         raise ViolationError(CLAUSES_OF_MESSAGE[kind], str(error)) from error
+
+
+_HELLO_CLAUSES = {
+    "groups": ("P19", "P48", "P49"),
+    "environments": ("P21",),
+    "seats": ("P21",),
+    "masks": ("P22",),
+    "episode_metrics": ("P40",),
+    "role": ("P19",),
+}
+
+
+def clauses_of_hello(error: ProtocolError) -> tuple[str, ...]:
+    """Return the clauses about the part of a hello that contradicts itself."""
+    return _HELLO_CLAUSES.get(error.where.removeprefix("hello."), ("P19", "P23"))
+
+
+_STEP_CLAUSES = {
+    "rows": ("P25",),
+    "masks": ("P29",),
+    "rewards": ("P27",),
+    "terminated": ("P27",),
+    "final_observations": ("P30",),
+    "step.episodes": ("P39",),
+}
+
+
+def clauses_of_step(error: ProtocolError) -> tuple[str, ...]:
+    """Return the clauses about the part of a step that does not fit its hello."""
+    part = error.where.rpartition(" of group ")[2].partition(", ")[2] or error.where
+    found = (clauses for name, clauses in _STEP_CLAUSES.items() if part.startswith(name))
+    return next(found, ("P32",))

@@ -11,7 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from royale_client.conformance.client_talk import ClientTalk, ClientUnderTest
+from royale_client.conformance.client_stage import ClientUnderTest
+from royale_client.conformance.client_talk import ClientTalk
 from royale_client.conformance.raw_messages import (
     assemble,
     packed,

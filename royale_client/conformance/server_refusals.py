@@ -5,17 +5,15 @@ A refusal ends that conversation with a fault and a close, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from royale_client.conformance.raw_messages import (
     assemble,
     packed,
-    table_of,
     with_arrays,
     with_entry,
     with_header,
@@ -23,23 +21,36 @@ from royale_client.conformance.raw_messages import (
     with_tail,
 )
 from royale_client.conformance.scenario import Scenario, ViolationError
-from royale_client.conformance.scripted_group import ScriptedGroup
-from royale_client.conformance.server_talk import ServerTalk, ServerUnderTest
-from royale_client.wire.codec import encode
+from royale_client.conformance.server_stage import ServerUnderTest
+from royale_client.conformance.speeches import (
+    Speech,
+    all_false,
+    changed,
+    fewer_rows,
+    fixed,
+    future,
+    hello_of,
+    nested,
+    observed,
+    of_ended_step,
+    of_hello,
+    of_message,
+    of_step,
+    other_request,
+    with_record,
+    wrong_boolean,
+)
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
     Action,
     Log,
-    Message,
     Restored,
     Snapshotted,
-    Step,
     encode_message,
 )
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec, MultiBinarySpec
 
 When = Literal["at first", "when ready", "in the second turn"]
-Speech = bytes | str
 MALFORMED, UNEXPECTED, CONTRACT = ("malformed",), ("unexpected",), ("contract",)
 UNREADABLE = ("malformed", "contract", "limit")
 """Where the protocol does not say which of them."""
@@ -57,7 +68,7 @@ class Offence:
     what: str
     """What is sent."""
     when: When
-    speech: Callable[[ServerTalk], Speech]
+    speech: Speech
     """Makes the message, from a conversation that has come so far."""
 
 
@@ -74,78 +85,6 @@ def _commit(server: ServerUnderTest, offence: Offence) -> None:
             raise ViolationError(("P20",), text)
 
 
-def _hello(change: Callable[[Message], bytes]) -> Callable[[ServerTalk], Speech]:
-    return lambda talk: change(talk.hello)
-
-
-def _first(change: Callable[[Step], bytes]) -> Callable[[ServerTalk], Speech]:
-    """Change the next step of the first group."""
-    return lambda talk: change(talk.groups[0].next_step())
-
-
-def _ended(change: Callable[[Step], bytes]) -> Callable[[ServerTalk], Speech]:
-    """Change a step in which row 0 ended and nothing else."""
-    return lambda talk: change(talk.groups[0].next_step(terminated=(0,), records=True))
-
-
-def _fixed(speech: Speech) -> Callable[[ServerTalk], Speech]:
-    return lambda _talk: speech
-
-
-def _message(message: Message) -> Callable[[ServerTalk], Speech]:
-    return _fixed(encode_message(message))
-
-
-def _nested(depth: int) -> bytes:
-    return b"\xa1z" + b"\x91" * depth + b"\xc0"
-
-
-def _with_record(step: Step, **changes: Any) -> bytes:  # noqa: ANN401 - any header value
-    (record,) = step.episodes
-    return encode_message(replace(step, episodes=(record | changes,)))
-
-
-def _other_request(talk: ServerTalk, by: int) -> bytes:
-    step = talk.groups[0].next_step()
-    return encode_message(replace(step, request=step.request + by))
-
-
-def _changed(step: Step, **changes: Any) -> bytes:  # noqa: ANN401 - any field of a step
-    return encode_message(replace(step, **changes))
-
-
-def _all_false(step: Step) -> bytes:
-    assert step.masks is not None
-    masks = step.masks.copy()
-    masks[1] = False
-    return encode_message(replace(step, masks=masks))
-
-
-def _wrong_boolean(step: Step) -> bytes:
-    header, arrays = step.to_wire()
-    (code, dims, offset) = table_of(encode(header, arrays))["truncated"]
-    wrong = np.array([2, 0, 0], np.uint8)
-    return with_table(step, "truncated", [code, dims, offset], truncated=wrong)
-
-
-def _fewer_rows(_talk: ServerTalk) -> bytes:
-    group = ScriptedGroup(0, rows=2)
-    group.next_step()
-    return encode_message(group.next_step())
-
-
-def _observed(step: Step, change: Callable[[Any], Any]) -> bytes:
-    return encode_message(replace(step, observations=(change(step.observations[0]),)))
-
-
-def _future(_talk: ServerTalk) -> bytes:
-    return assemble(packed({"t": "hello", "protocol": [7, 9], "everything": "else is new"}))
-
-
-def _hello_of(**changes: Any) -> Callable[[ServerTalk], Speech]:  # noqa: ANN401
-    return lambda talk: encode_message(replace(talk.hello, **changes))
-
-
 _BOX = BoxSpec([-1.0, -2.0, -3.0, -4.0], [1.0, 2.0, 3.0, 4.0], (4,), "float32")
 _LONG = "n" * (MOST.max_name_length + 1)
 _SPACES = ("spaces",)
@@ -153,194 +92,194 @@ _SEATED = np.zeros(3, np.int64)
 _STEP = b"\xa1t\xa4step"
 
 # name, clauses, codes, what is sent, how
-_Row = tuple[str, tuple[str, ...], tuple[str, ...], str, Callable[[ServerTalk], Speech]]
+_Row = tuple[str, tuple[str, ...], tuple[str, ...], str, Speech]
 
 # fmt: off
 _AT_FIRST: tuple[_Row, ...] = (
-    ("text-hello", ("P3",), MALFORMED, "a text message", _fixed("hello")),
-    ("no-bytes", ("P4",), MALFORMED, "an empty message", _fixed(b"")),
+    ("text-hello", ("P3",), MALFORMED, "a text message", fixed("hello")),
+    ("no-bytes", ("P4",), MALFORMED, "an empty message", fixed(b"")),
     ("announced-4-gib", ("P4", "P11"), MALFORMED, "a header length of 4 GiB",
-     _fixed(b"\xff\xff\xff\xff" + bytes(12))),
+     fixed(b"\xff\xff\xff\xff" + bytes(12))),
     ("announced-list", ("P5", "P11"), MALFORMED, "a list of 2³¹ entries in 5 bytes",
-     _fixed(assemble(b"\xdd\x7f\xff\xff\xff"))),
+     fixed(assemble(b"\xdd\x7f\xff\xff\xff"))),
     ("step-first", ("P19", "P42"), UNEXPECTED, "a step before the hello",
-     _first(encode_message)),
+     of_step(encode_message)),
     ("version-too-new", ("P20",), ("version",), "the protocol range [7, 9]",
-     _hello(partial(with_header, protocol=[7, 9]))),
+     of_hello(partial(with_header, protocol=[7, 9]))),
     ("version-too-old", ("P20",), ("version",), "the protocol range [0, 0]",
-     _hello(partial(with_header, protocol=[0, 0]))),
+     of_hello(partial(with_header, protocol=[0, 0]))),
     ("version-missing", ("P20",), ("version",), "no protocol range",
-     _hello(partial(with_header, protocol=...))),
+     of_hello(partial(with_header, protocol=...))),
     ("hello-of-tomorrow", ("P20",), ("version",), "a hello of which only t and protocol are known",
-     _future),
+     future),
     ("key-missing", ("P6", "P19"), UNREADABLE, "a hello without groups",
-     _hello(partial(with_header, groups=...))),
-    ("no-groups", ("P19",), UNREADABLE, "no group", _hello(partial(with_header, groups=[]))),
+     of_hello(partial(with_header, groups=...))),
+    ("no-groups", ("P19",), UNREADABLE, "no group", of_hello(partial(with_header, groups=[]))),
     ("empty-group", ("P19",), UNREADABLE, "a group of 0 slots",
-     _hello(partial(with_header, groups=[3, 0]))),
+     of_hello(partial(with_header, groups=[3, 0]))),
     ("three-groups", ("P19", "P48"), UNREADABLE, "three groups",
-     _hello(partial(with_header, groups=[1, 1, 1]))),
+     of_hello(partial(with_header, groups=[1, 1, 1]))),
     ("too-many-slots", ("P48",), ("limit",), "more slots than allowed",
-     _hello_of(groups=(MOST.max_slots_per_session, 1))),
+     hello_of(groups=(MOST.max_slots_per_session, 1))),
     ("too-large-requests", ("P49",), ("limit", "spaces"), "slots whose requests fit no message",
-     _hello_of(groups=(64,), observation_space=BoxSpec(0, 1, (1024, 1024), "float32"))),
+     hello_of(groups=(64,), observation_space=BoxSpec(0, 1, (1024, 1024), "float32"))),
     ("shared-seat", ("P21",), CONTRACT, "three slots in one seat",
-     _hello_of(environments=_SEATED, seats=_SEATED)),
+     hello_of(environments=_SEATED, seats=_SEATED)),
     ("split-environment", ("P21",), CONTRACT, "an environment in both groups",
-     _hello_of(groups=(2, 1), environments=_SEATED, seats=np.arange(3))),
+     hello_of(groups=(2, 1), environments=_SEATED, seats=np.arange(3))),
     ("masked-box", ("P22",), ("contract", "spaces"), "masks for a box of actions",
-     _hello_of(action_space=_BOX)),
-    ("empty-name", ("P23",), UNREADABLE, "an empty client_name", _hello_of(client_name="")),
+     hello_of(action_space=_BOX)),
+    ("empty-name", ("P23",), UNREADABLE, "an empty client_name", hello_of(client_name="")),
     ("long-name", ("P23",), UNREADABLE, "a client_name of 129 characters",
-     _hello(partial(with_header, client_name=_LONG))),
+     of_hello(partial(with_header, client_name=_LONG))),
     ("unprintable-name", ("P23",), UNREADABLE, "a client_name with a line break",
-     _hello_of(client_name="a\nb")),
+     hello_of(client_name="a\nb")),
     ("unknown-role", ("P19",), UNREADABLE, "the role judge",
-     _hello(partial(with_header, role="judge"))),
+     of_hello(partial(with_header, role="judge"))),
     ("senseless-space", ("P17",), (*UNREADABLE, "spaces"), "a discrete space of 0 values",
-     _hello(partial(with_header, action_space={"kind": "discrete", "n": 0, "start": 0}))),
+     of_hello(partial(with_header, action_space={"kind": "discrete", "n": 0, "start": 0}))),
     ("unknown-space", ("P13",), (*UNREADABLE, "spaces"), "a space of an unknown kind",
-     _hello(partial(with_header, action_space={"kind": "sphere"}))),
+     of_hello(partial(with_header, action_space={"kind": "sphere"}))),
     ("missing-bounds", ("P14",), (*UNREADABLE, "spaces"), "bounds in an array that is not there",
-     _hello(partial(with_arrays, b0=None))),
+     of_hello(partial(with_arrays, b0=None))),
     ("unknown-aggregation", ("P40",), UNREADABLE, "a metric that is aggregated by luck",
-     _hello(partial(with_header, episode_metrics=[["a", "1", "all", "luck"]]))),
+     of_hello(partial(with_header, episode_metrics=[["a", "1", "all", "luck"]]))),
     ("other-spaces-shape", ("P18",), _SPACES, "observations of another shape",
-     _hello_of(observation_space=BoxSpec(-1.0, 1.0, (5,), "float32"))),
+     hello_of(observation_space=BoxSpec(-1.0, 1.0, (5,), "float32"))),
     ("other-spaces-dtype", ("P18",), _SPACES, "observations of another type",
-     _hello_of(observation_space=BoxSpec(_BOX.low, _BOX.high, (4,), "float64"))),
+     hello_of(observation_space=BoxSpec(_BOX.low, _BOX.high, (4,), "float64"))),
     ("other-spaces-bounds", ("P18",), _SPACES, "another bound of one number",
-     _hello_of(observation_space=BoxSpec(_BOX.low, [1.0, 2.0, 3.0, 5.0], (4,), "float32"))),
+     hello_of(observation_space=BoxSpec(_BOX.low, [1.0, 2.0, 3.0, 5.0], (4,), "float32"))),
     ("other-spaces-kind", ("P18",), _SPACES, "observations of another kind",
-     _hello_of(observation_space=MultiBinarySpec((4,)))),
+     hello_of(observation_space=MultiBinarySpec((4,)))),
     ("other-spaces-n", ("P18",), _SPACES, "one action more",
-     _hello_of(action_space=DiscreteSpec(12, start=5))),
+     hello_of(action_space=DiscreteSpec(12, start=5))),
     ("other-spaces-start", ("P18",), _SPACES, "actions from another number on",
-     _hello_of(action_space=DiscreteSpec(11, start=4))),
+     hello_of(action_space=DiscreteSpec(11, start=4))),
     ("other-spaces-masks", ("P18",), _SPACES, "no masks, where others have them",
-     _hello_of(masks=False)),
+     hello_of(masks=False)),
 )
 
 _WHEN_READY: tuple[_Row, ...] = (
-    ("text-message", ("P3",), MALFORMED, "a text message", _fixed("step")),
-    ("short-message", ("P4",), MALFORMED, "three bytes", _fixed(b"\x05\x00\x00")),
+    ("text-message", ("P3",), MALFORMED, "a text message", fixed("step")),
+    ("short-message", ("P4",), MALFORMED, "three bytes", fixed(b"\x05\x00\x00")),
     ("header-beyond-message", ("P4",), MALFORMED, "a header longer than the message",
-     _fixed(assemble(packed({"t": "log"}), length=900))),
+     fixed(assemble(packed({"t": "log"}), length=900))),
     ("header-no-map", ("P5",), MALFORMED, "a header that is a list",
-     _fixed(assemble(packed(["t", "step"])))),
+     fixed(assemble(packed(["t", "step"])))),
     ("header-too-short", ("P5",), MALFORMED, "a map of two entries with one",
-     _fixed(assemble(b"\x82" + _STEP))),
+     fixed(assemble(b"\x82" + _STEP))),
     ("header-trailing-bytes", ("P5",), MALFORMED, "a byte after the header's map",
-     _fixed(assemble(packed({"t": "log", "records": [], "dropped": 0}) + b"\xc0"))),
+     fixed(assemble(packed({"t": "log", "records": [], "dropped": 0}) + b"\xc0"))),
     ("repeated-key", ("P5",), MALFORMED, "a key that occurs twice",
-     _first(lambda step: with_entry(step, b"\xa5group", b"\x00"))),
+     of_step(lambda step: with_entry(step, b"\xa5group", b"\x00"))),
     ("integer-key", ("P5",), MALFORMED, "a key that is a number",
-     _first(lambda step: with_entry(step, b"\x01", b"\x00"))),
+     of_step(lambda step: with_entry(step, b"\x01", b"\x00"))),
     ("binary-value", ("P5",), MALFORMED, "a binary value",
-     _first(lambda step: with_entry(step, b"\xa1z", b"\xc4\x01\x00"))),
+     of_step(lambda step: with_entry(step, b"\xa1z", b"\xc4\x01\x00"))),
     ("extension-value", ("P5",), MALFORMED, "a value of an extension type",
-     _first(lambda step: with_entry(step, b"\xa1z", b"\xd4\x05\x00"))),
+     of_step(lambda step: with_entry(step, b"\xa1z", b"\xd4\x05\x00"))),
     ("time-stamp", ("P5",), MALFORMED, "a time stamp",
-     _first(lambda step: with_entry(step, b"\xa1z", b"\xd6\xff\x00\x00\x00\x00"))),
+     of_step(lambda step: with_entry(step, b"\xa1z", b"\xd6\xff\x00\x00\x00\x00"))),
     ("invalid-utf-8", ("P5",), MALFORMED, "a text that is no UTF-8",
-     _first(lambda step: with_entry(step, b"\xa1z", b"\xa2\xc3\x28"))),
+     of_step(lambda step: with_entry(step, b"\xa1z", b"\xa2\xc3\x28"))),
     ("nested-too-deep", ("P5", "P48"), MALFORMED, "lists nested 60 deep",
-     _first(lambda step: with_entry(step, b"\xa1z", _nested(60)))),
+     of_step(lambda step: with_entry(step, b"\xa1z", nested(60)))),
     ("nested-endlessly", ("P5", "P11"), MALFORMED, "lists nested 100000 deep",
-     _first(lambda step: with_entry(step, b"\xa1z", _nested(100_000)))),
+     of_step(lambda step: with_entry(step, b"\xa1z", nested(100_000)))),
     ("unknown-type", ("P6", "P42"), ("malformed", "unexpected"), "a message of the type sing",
-     _fixed(assemble(packed({"t": "sing"})))),
+     fixed(assemble(packed({"t": "sing"})))),
     ("no-type", ("P6",), MALFORMED, "a message without a type",
-     _fixed(assemble(packed({"group": 0})))),
+     fixed(assemble(packed({"group": 0})))),
     ("step-key-missing", ("P6", "P25"), UNREADABLE, "a step without its number",
-     _first(partial(with_header, request=...))),
+     of_step(partial(with_header, request=...))),
     ("object-dtype", ("P8",), MALFORMED, "an array of objects",
-     _first(lambda step: with_table(step, "o0", ["|O", [3, 4], 0]))),
+     of_step(lambda step: with_table(step, "o0", ["|O", [3, 4], 0]))),
     ("big-endian-dtype", ("P8",), MALFORMED, "an array of the type >f4",
-     _first(lambda step: with_table(step, "o0", [">f4", [3, 4], 0]))),
+     of_step(lambda step: with_table(step, "o0", [">f4", [3, 4], 0]))),
     ("nine-dims", ("P9",), MALFORMED, "an array of nine dims",
-     _first(lambda step: with_table(step, "o0", ["f4", [3, 4, *[1] * 7], 0]))),
+     of_step(lambda step: with_table(step, "o0", ["f4", [3, 4, *[1] * 7], 0]))),
     ("negative-dim", ("P9",), MALFORMED, "an array with the dim −3",
-     _first(lambda step: with_table(step, "o0", ["f4", [-3, -4], 0]))),
+     of_step(lambda step: with_table(step, "o0", ["f4", [-3, -4], 0]))),
     ("overflowing-dims", ("P9", "P11"), MALFORMED, "dims whose product is beyond 64 bits",
-     _first(lambda step: with_table(step, "o0", ["f4", [2**33, 2**33], 0]))),
+     of_step(lambda step: with_table(step, "o0", ["f4", [2**33, 2**33], 0]))),
     ("huge-array", ("P10", "P11"), MALFORMED, "an array of 16 GiB in a small message",
-     _first(lambda step: with_table(step, "o0", ["f4", [2**30, 4], 0]))),
+     of_step(lambda step: with_table(step, "o0", ["f4", [2**30, 4], 0]))),
     ("skewed-offset", ("P10",), MALFORMED, "an array at byte 4",
-     _first(lambda step: with_table(step, "o0", ["f4", [3, 4], 4]))),
+     of_step(lambda step: with_table(step, "o0", ["f4", [3, 4], 4]))),
     ("overlapping-arrays", ("P10",), MALFORMED, "two arrays in one place",
-     _first(lambda step: with_table(step, "masks", ["u1", [3, 2], 0]))),
+     of_step(lambda step: with_table(step, "masks", ["u1", [3, 2], 0]))),
     ("array-outside", ("P10",), MALFORMED, "an array behind the end",
-     _first(lambda step: with_table(step, "masks", ["u1", [3, 2], 4096]))),
+     of_step(lambda step: with_table(step, "masks", ["u1", [3, 2], 4096]))),
     ("bytes-left-over", ("P10",), MALFORMED, "bytes after the last array",
-     _first(lambda step: with_tail(step, bytes(8)))),
+     of_step(lambda step: with_tail(step, bytes(8)))),
     ("unknown-array", ("P12",), CONTRACT, "an array that no clause names",
-     _first(partial(with_arrays, x9=np.zeros(3)))),
+     of_step(partial(with_arrays, x9=np.zeros(3)))),
     ("skipped-leaf", ("P12", "P32"), CONTRACT, "leaf o1 instead of o0",
-     _first(lambda step: with_arrays(step, o0=None, o1=step.observations[0]))),
+     of_step(lambda step: with_arrays(step, o0=None, o1=step.observations[0]))),
     ("second-hello", ("P42",), UNEXPECTED, "a second hello",
      lambda talk: encode_message(talk.hello)),
     ("message-of-servers", ("P42",), UNEXPECTED, "an action, sent by the client",
-     _message(Action(group=0, request=1, policy_version=0, actions=(np.zeros(3, np.int64),)))),
+     of_message(Action(group=0, request=1, policy_version=0, actions=(np.zeros(3, np.int64),)))),
     ("unasked-snapshotted", ("P54",), ("unexpected", "contract"), "an answer to no snapshot",
-     _message(Snapshotted(number=1, failure="nobody asked"))),
+     of_message(Snapshotted(number=1, failure="nobody asked"))),
     ("unasked-restored", ("P42", "P57"), UNEXPECTED, "an answer to no restore",
-     _message(Restored(failure=None))),
+     of_message(Restored(failure=None))),
     ("too-many-log-records", ("P41", "P48"), (*UNREADABLE, "unexpected"), "257 log records",
-     _message(Log(records=({"time_s": 0.0, "level": "", "logger": "", "message": ""},) * 257))),
+     of_message(Log(records=({"time_s": 0.0, "level": "", "logger": "", "message": ""},) * 257))),
     ("first-number-2", ("P33",), UNEXPECTED, "2 as the first number",
-     partial(_other_request, by=1)),
+     partial(other_request, by=1)),
     ("first-number-0", ("P33",), ("unexpected", "malformed"), "0 as the first number",
-     partial(_other_request, by=-1)),
+     partial(other_request, by=-1)),
     ("no-such-group", ("P19", "P25"), ("unexpected", "contract"), "a step of group 2",
-     _first(partial(_changed, group=2))),
+     of_step(partial(changed, group=2))),
 )
 
 _IN_TURN: tuple[_Row, ...] = (
     ("number-again", ("P33",), UNEXPECTED, "a number that was answered",
-     partial(_other_request, by=-1)),
+     partial(other_request, by=-1)),
     ("number-left-out", ("P33",), UNEXPECTED, "a number two more than the last",
-     partial(_other_request, by=1)),
+     partial(other_request, by=1)),
     ("other-rows", ("P25",), UNREADABLE, "a step of two rows of a group of three",
-     _fewer_rows),
+     fewer_rows),
     ("wrong-row-count", ("P25",), UNREADABLE, "a row count that the arrays contradict",
-     _first(partial(with_header, rows=4))),
+     of_step(partial(with_header, rows=4))),
     ("wrong-dtype", ("P32",), CONTRACT, "observations of another type",
-     _first(lambda step: _observed(step, lambda array: array.astype(np.float64)))),
+     of_step(lambda step: observed(step, lambda array: array.astype(np.float64)))),
     ("wrong-shape", ("P32",), CONTRACT, "observations of another shape",
-     _first(lambda step: _observed(step, lambda array: array[:, :3]))),
+     of_step(lambda step: observed(step, lambda array: array[:, :3]))),
     ("row-missing", ("P32",), CONTRACT, "observations of one row too few",
-     _first(lambda step: _observed(step, lambda array: array[:2]))),
+     of_step(lambda step: observed(step, lambda array: array[:2]))),
     ("observation-of-silent-row", ("P25", "P28"), CONTRACT, "an observation of a silent row",
-     lambda talk: _changed(
+     lambda talk: changed(
          talk.groups[0].next_step(), asks=np.array([True, False, True]))),
     ("wrong-asks", ("P25", "P26"), UNREADABLE, "two bytes of asks for three rows",
-     _first(partial(with_arrays, asks=np.array([255, 255], np.uint8)))),
+     of_step(partial(with_arrays, asks=np.array([255, 255], np.uint8)))),
     ("no-masks", ("P29",), CONTRACT, "no masks, where they were declared",
-     _first(lambda step: with_header(replace(step, masks=None)))),
+     of_step(lambda step: with_header(replace(step, masks=None)))),
     ("short-masks", ("P29",), UNREADABLE, "masks of another size",
-     _first(partial(with_header, mask_size=3))),
-    ("no-legal-action", ("P29",), CONTRACT, "a row without a legal action", _first(_all_false)),
+     of_step(partial(with_header, mask_size=3))),
+    ("no-legal-action", ("P29",), CONTRACT, "a row without a legal action", of_step(all_false)),
     ("no-rewards", ("P27",), CONTRACT, "no rewards in the second request",
-     _first(partial(_changed, rewards=None, terminated=None, truncated=None))),
+     of_step(partial(changed, rewards=None, terminated=None, truncated=None))),
     ("half-an-outcome", ("P27",), CONTRACT, "rewards without terminated",
-     _first(partial(with_arrays, terminated=None))),
+     of_step(partial(with_arrays, terminated=None))),
     ("narrow-rewards", ("P25",), CONTRACT, "rewards of 4 bytes",
-     _first(partial(with_arrays, rewards=np.ones(3, np.float32)))),
+     of_step(partial(with_arrays, rewards=np.ones(3, np.float32)))),
     ("wrong-boolean", ("P8",), MALFORMED, "a boolean that is 2",
-     _first(_wrong_boolean)),
+     of_step(wrong_boolean)),
     ("no-final-observation", ("P30",), CONTRACT, "an end without a final observation",
-     _ended(partial(with_arrays, f0=None))),
+     of_ended_step(partial(with_arrays, f0=None))),
     ("final-observation-of-nobody", ("P25", "P30"), CONTRACT, "a final observation and no end",
-     _first(lambda step: _changed(step, final_observations=(step.observations[0][:1],)))),
+     of_step(lambda step: changed(step, final_observations=(step.observations[0][:1],)))),
     ("record-of-running-row", ("P39",), CONTRACT, "a record of a row that did not end",
-     _ended(partial(_with_record, row=1))),
+     of_ended_step(partial(with_record, row=1))),
     ("infinite-return", ("P39",), UNREADABLE, "an infinite return",
-     _ended(lambda step: _with_record(step, **{"return": float("inf")}))),
+     of_ended_step(lambda step: with_record(step, **{"return": float("inf")}))),
     ("negative-length", ("P39",), UNREADABLE, "a length of −1",
-     _ended(partial(_with_record, length=-1))),
+     of_ended_step(partial(with_record, length=-1))),
     ("undeclared-metric", ("P39",), CONTRACT, "a metric that was not declared",
-     _ended(partial(_with_record, metrics={"luck": 1.0}))),
+     of_ended_step(partial(with_record, metrics={"luck": 1.0}))),
 )
 # fmt: on
 

@@ -6,18 +6,15 @@ method either goes on or raises `ViolationError` with the clauses that the serve
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 
 from royale_client.conformance.incoming import read
-from royale_client.conformance.link import EndedError, Link, RefusedError, dialled, wait_for_end
-from royale_client.conformance.scenario import Settings, SetupError, ViolationError
-from royale_client.conformance.scripted_group import ACTION_SPACE, OBSERVATION_SPACE, ScriptedGroup
-from royale_client.transport import ServerAddress
+from royale_client.conformance.link import EndedError, Link, wait_for_end
+from royale_client.conformance.scenario import Settings, ViolationError
+from royale_client.conformance.scripted_group import ACTION_SPACE, ScriptedGroup
 from royale_client.wire.contract import ActionContract, check_welcome
 from royale_client.wire.dtypes import Array
 from royale_client.wire.errors import ProtocolError
@@ -44,9 +41,7 @@ from royale_client.wire.messages import (
 )
 from royale_client.wire.narrowing import FLOAT16
 from royale_client.wire.turns import BoolArray
-from royale_client.wire.version import SUBPROTOCOL
 
-NUM_SLOTS = 3
 BUSY_LIMIT_S = 6.0
 """Longest silence while an answer is owed: that of P37, and a second of grace."""
 MOST_WAITS = 12
@@ -54,115 +49,25 @@ MOST_WAITS = 12
 
 Expected = TypeVar("Expected", Action, Welcome)
 
-PRESENTED = ""
-"""Stands for the token of the settings."""
-
-WATCHED = {
-    "P3": "every message is binary",
-    "P4": "messages have a header, padding and a tail",
-    "P5": "headers are strict msgpack maps",
-    "P6": "all keys are there, and the type is known",
-    "P10": "arrays lie where the table says",
-    "P24": "the welcome answers the hello",
-    "P34": "each request is answered once, with its number, row by row",
-    "P36": "actions lie in their space",
-    "P37": "a client that waits is told why at least every 5 s",
-    "P42": "only legal messages come, in their states",
-    "P45": "a fault is one sentence, without a traceback or a secret, and the last message",
-    "P47": "the connection is closed with the right code",
-}
-"""What is watched in every conversation with a server."""
-
-
-class ServerUnderTest:
-    """Where the server is, and what the suite has learnt of it.
-
-    Args:
-        address: Where to connect; its token is presented.
-        settings: How patient to be.
-    """
-
-    def __init__(self, address: ServerAddress, settings: Settings) -> None:
-        self.settings = settings
-        self.secrets = {settings.token} if settings.token else set[str]()
-        """Texts that must never come back in a fault."""
-        self._address = address
-        self._nonce = secrets.token_hex(3)
-        self._num_clients = 0
-
-    @contextlib.contextmanager
-    def opened(
-        self, *, token: str | None = PRESENTED, subprotocols: Sequence[str] = (SUBPROTOCOL,)
-    ) -> Iterator[Link]:
-        """Open a connection, and close it in the end.
-
-        Args:
-            token: What to present as the token; None presents none.
-            subprotocols: What to offer.
-
-        Raises:
-            RefusedError: The server does not take it.
-            SetupError: Nobody answers.
-        """
-        if token == PRESENTED:
-            token = self.settings.token
-        with dialled(
-            self._address, self.settings.timeout_s, token=token, subprotocols=subprotocols
-        ) as link:
-            yield link
-
-    def hello(self) -> Hello:
-        """Introduce one more client."""
-        self._num_clients += 1
-        return Hello(
-            client_name=f"conformance-{self._nonce}-{self._num_clients}",
-            process_id=f"{self._nonce}-{self._num_clients}",
-            env_id="royale-conformance-v1",
-            observation_space=OBSERVATION_SPACE,
-            action_space=ACTION_SPACE,
-            groups=(NUM_SLOTS,),
-            masks=True,
-        )
-
-    @contextlib.contextmanager
-    def talk(self, hello: Hello | None = None) -> Iterator[ServerTalk]:
-        """Connect; nothing is said yet."""
-        try:
-            with self.opened() as link:
-                yield ServerTalk(self, link, hello or self.hello())
-        except RefusedError as error:
-            raise SetupError(
-                f"the server refused the connection: {error}; if it wants a token, set "
-                "ROYALE_TOKEN or --token-file"
-            ) from error
-
-    @contextlib.contextmanager
-    def session(self, hello: Hello | None = None) -> Iterator[ServerTalk]:
-        """Connect and take part; leave in order, unless something went wrong."""
-        with self.talk(hello) as talk:
-            talk.greet()
-            yield talk
-            if talk.state is State.READY:
-                talk.leave()
-
 
 class ServerTalk:
     """One conversation.
 
     Args:
-        server: The server under test.
         link: The connection, on which nothing was said.
         hello: How the suite introduces itself.
+        settings: How patient to be.
+        secrets: Texts that must never come back in a fault; a welcome adds its token.
     """
 
-    def __init__(self, server: ServerUnderTest, link: Link, hello: Hello) -> None:
+    def __init__(self, link: Link, hello: Hello, settings: Settings, secrets: set[str]) -> None:
         self.hello = hello
         self.link = link
         self.state = State.OPENED
         self.welcome: Welcome
         self.groups = [ScriptedGroup(i, rows) for i, rows in enumerate(hello.groups)]
-        self._server = server
-        self._settings = server.settings
+        self._secrets = secrets
+        self._settings = settings
         self._requests = Requests([0] * len(hello.groups))
         self._contract = ActionContract(hello)
         self._asks: list[BoolArray] = [np.ones(rows, np.bool_) for rows in hello.groups]
@@ -195,7 +100,7 @@ class ServerTalk:
         except ProtocolError as error:
             clauses = ("P57",) if error.where.endswith("restores") else ("P24",)
             raise ViolationError(clauses, str(error)) from error
-        self._server.secrets.add(welcome.session_token)
+        self._secrets.add(welcome.session_token)
         self.state = after_welcome(restores=welcome.restores)
         self._requests = Requests(welcome.last_requests)
         for group, last in zip(self.groups, welcome.last_requests, strict=True):
@@ -259,6 +164,16 @@ class ServerTalk:
         if data is not None:
             raise ViolationError(clauses, f"{what}: {read(data).TYPE} came")
 
+    def expect_pong(self) -> None:
+        """See that a ping is answered."""
+        limit_s = self._settings.timeout_s
+        try:
+            answers = self.link.answers_ping(limit_s)
+        except EndedError as ended:
+            raise ViolationError(("P1",), f"after a ping: {ended}") from ended
+        if not answers:
+            raise ViolationError(("P1",), f"no answer to a WebSocket ping within {limit_s:g} s")
+
     def _expect(self, kind: type[Expected], clauses: Sequence[str]) -> Expected:
         """Take the next message but ``busy``, which must be of this kind."""
         for _ in range(MOST_WAITS):
@@ -314,7 +229,7 @@ class ServerTalk:
         text = fault.message
         if not text.strip() or "\n" in text or "Traceback" in text or 'File "' in text:
             raise ViolationError(("P45",), f"a fault that is no sentence: {text!r}")
-        leaked = [secret for secret in self._server.secrets if secret in text]
+        leaked = [secret for secret in self._secrets if secret in text]
         if leaked:
             cut = text.replace(leaked[0], "…")
             raise ViolationError(("P24", "P45"), f"a fault that tells a secret: {cut}")

@@ -7,11 +7,11 @@ import contextlib
 import pytest
 
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
-from royale_client.conformance.client_talk import ClientUnderTest
+from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.listener import Listener
 from royale_client.conformance.scenario import Outcome, Settings, play
 from royale_client.conformance.server_scenarios import SERVER_SCENARIOS
-from royale_client.conformance.server_talk import ServerUnderTest
+from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.transport import ServerAddress
 from tests.conformance import clients, servers
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from royale_client.conformance import client_talk, server_talk, starting
+from royale_client.conformance import starting, watched
 from royale_client.conformance.cli import main
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
 from royale_client.conformance.incoming import CLAUSES_OF_MESSAGE
@@ -112,7 +112,11 @@ def test_list_names_every_scenario_with_clauses_of_the_protocol(peer, scenarios)
 
 
 def test_watched_clauses_and_those_of_messages_exist():
-    for table in (server_talk.WATCHED, client_talk.WATCHED, client_talk.WATCHED_OF_PROBE):
+    for table in (
+        watched.WATCHED_OF_SERVERS,
+        watched.WATCHED_OF_CLIENTS,
+        watched.WATCHED_OF_PROBES,
+    ):
         assert set(table) <= CLAUSES
     assert set(CLAUSES_OF_MESSAGE) == set(MESSAGE_TYPES)
     assert {clause for clauses in CLAUSES_OF_MESSAGE.values() for clause in clauses} <= CLAUSES

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -16,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 
 from royale_client.conformance import probe_env
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
-from royale_client.conformance.client_talk import ClientUnderTest
+from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.listener import Listener
 from royale_client.conformance.probe import PROBE_ENV_ID
 from royale_client.conformance.scenario import Outcome, Settings, play
@@ -32,16 +33,18 @@ SETTINGS = Settings(timeout_s=20.0, quiet_s=0.03)
 IN_ORDER = ("turns", "probe", "stop-finished", "numbers-go-on")
 
 
-def grade(start, names=None):
+def grade(start, names=None, settings=SETTINGS):
     """What failed, with clauses and sentences; and what was skipped."""
     scenarios = [s for s in CLIENT_SCENARIOS if names is None or s.name in names]
     with contextlib.closing(Listener()) as listener:
-        results = play(scenarios, ClientUnderTest(listener, start, SETTINGS))
+        results = play(scenarios, ClientUnderTest(listener, start, settings))
     failed = {r.name: (r.broken, r.sentence) for r in results if r.outcome is Outcome.FAILED}
     return failed, {r.name for r in results if r.outcome is Outcome.SKIPPED}
 
 
-def product(mode=AutoresetMode.NEXT_STEP, **options) -> Callable[[str], Callable[[], None]]:
+def product(
+    mode=AutoresetMode.NEXT_STEP, token=None, **options
+) -> Callable[[str], Callable[[], None]]:
     """Starts the product's client, with two groups of the probe, in a thread."""
 
     def make(rows):
@@ -59,7 +62,7 @@ def product(mode=AutoresetMode.NEXT_STEP, **options) -> Callable[[str], Callable
             with contextlib.suppress(RoyaleError):
                 run_drivers(
                     drivers,
-                    ServerAddress(url=url),
+                    ServerAddress(url=url, token=token),
                     env_id=probe_env.PROBE_ENV_ID,
                     facts={},
                     leave=leave,
@@ -103,6 +106,13 @@ def test_product_client_passes_with_every_rule_of_resetting(mode):
 def test_product_client_passes_with_half_precision():
     names = ("float16", "no-float16", "probe", "restore")
     assert grade(product(float16_observations=True), names) == ({}, set())
+
+
+def test_token_is_presented_or_missed():
+    settings = replace(SETTINGS, token="right")
+    assert grade(product(token="right"), ["token"], settings) == ({}, set())
+    failed, _ = grade(product(token="wrong"), ["token"], settings)
+    assert failed["token"][0] == ("P2",)
 
 
 @pytest.fixture

@@ -22,10 +22,14 @@ from algorithms.config import ON_RESUME, SAME, SAME_IF_DETERMINISTIC  # noqa: E4
 from algorithms.metric_spec import MetricSpec  # noqa: E402
 from algorithms.ppo.metrics import METRICS as PPO_METRICS  # noqa: E402
 from royale_client.config import ClientConfig  # noqa: E402
-from royale_client.conformance import client_talk, server_talk  # noqa: E402
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS  # noqa: E402
 from royale_client.conformance.report import markdown  # noqa: E402
 from royale_client.conformance.server_scenarios import SERVER_SCENARIOS  # noqa: E402
+from royale_client.conformance.watched import (  # noqa: E402
+    WATCHED_OF_CLIENTS,
+    WATCHED_OF_PROBES,
+    WATCHED_OF_SERVERS,
+)
 from royale_client.envs.arena.bots import BOTS  # noqa: E402
 from royale_client.envs.arena.cards import CARDS, KIND_NAMES, Card  # noqa: E402
 from royale_client.envs.arena.columns import markdown_tables  # noqa: E402
@@ -343,9 +347,9 @@ def preflight() -> str:
 
 def conformance() -> str:
     """Return the page of the conformance suite's scenarios."""
-    of_clients = client_talk.WATCHED | {
+    of_clients = WATCHED_OF_CLIENTS | {
         clause: f"{meaning} (of clients that run the probe)"
-        for clause, meaning in client_talk.WATCHED_OF_PROBE.items()
+        for clause, meaning in WATCHED_OF_PROBES.items()
     }
     return page(
         [
@@ -356,7 +360,7 @@ def conformance() -> str:
             "## Of clients",
             markdown(CLIENT_SCENARIOS, of_clients),
             "## Of servers",
-            markdown(SERVER_SCENARIOS, server_talk.WATCHED),
+            markdown(SERVER_SCENARIOS, WATCHED_OF_SERVERS),
         ]
     )
 

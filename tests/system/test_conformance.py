@@ -10,7 +10,7 @@ import pytest
 
 from royale_client.conformance.scenario import Outcome, Settings, play
 from royale_client.conformance.server_scenarios import SERVER_SCENARIOS
-from royale_client.conformance.server_talk import ServerUnderTest
+from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.transport import ServerAddress
 from tests.system.processes import DUMMY, PATIENCE_S, ROOT, Processes
 

@@ -493,7 +493,7 @@ function parseFlags() {
 
 async function main() {
   if (os.endianness() !== "LE") throw new Error("this example needs a little-endian machine (P9)");
-  const hear = (leave) => { for (const name of ["SIGINT", "SIGTERM"]) process.on(name, leave); };
+  const hear = (leave) => { for (const name of ["SIGINT", "SIGTERM"]) process.once(name, leave); };
   console.log(await converse({ ...parseFlags(), hear }));
 }
 
