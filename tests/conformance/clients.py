@@ -265,15 +265,15 @@ class ComesBackAfterFault(SoundClient):
 
 
 class BelievesEverything(SoundClient):
-    """Takes any answer for one to its first group's request."""
+    """Takes whatever comes for an answer to its first group's third request."""
 
     def believe(self, session, data):
         try:
             return super().believe(session, data)
         except ProtocolError:
-            rows = np.full(GROUPS[0], 2, np.int64)
-            step = self.act(0, rows.tolist())
-            self._link.send(encode_message(replace(step, request=4)))
+            slots = [ProbeState.seeded(0)] * GROUPS[0]
+            step = Step(group=0, request=4, observations=(observed(slots),))
+            self._link.send(encode_message(step))
             return []
 
     def greeted(self, connection):

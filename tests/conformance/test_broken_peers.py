@@ -10,6 +10,8 @@ from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
 from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.listener import Listener
 from royale_client.conformance.scenario import Outcome, Settings, play
+from royale_client.conformance.server_lies import LIES
+from royale_client.conformance.server_refusals import REFUSALS
 from royale_client.conformance.server_scenarios import SERVER_SCENARIOS
 from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.transport import ServerAddress
@@ -84,6 +86,13 @@ def test_broken_server_fails_for_the_right_reason(kind, scenario, clauses, words
     assert words in fault[1]
 
 
+def test_server_that_takes_anything_fails_all_that_must_be_refused():
+    refusals = {scenario.name for scenario in REFUSALS}
+    results = [r for r in graded_server(servers.TakesAnything) if r.name in refusals]
+    assert [r.name for r in results if r.outcome is not Outcome.FAILED] == []
+    assert len(results) == len(refusals)
+
+
 def test_server_that_stays_after_a_fault_fails():
     faults = faults_of(graded_server(servers.StaysAfterFault, ["wrong-dtype"], IMPATIENT))
     assert faults["wrong-dtype"][0] == ("P47",)
@@ -116,6 +125,13 @@ def test_broken_client_fails_for_the_right_reason(kind, scenario, clauses, words
     (fault,) = faults_of(graded_client(kind, [scenario])).values()
     assert fault[0] == clauses
     assert words in fault[1]
+
+
+def test_client_that_believes_everything_fails_all_that_must_not_be_believed():
+    lies = [scenario.name for scenario in LIES]
+    results = graded_client(clients.BelievesEverything, lies)
+    assert [r.name for r in results if r.outcome is not Outcome.FAILED] == []
+    assert len(results) == len(lies)
 
 
 @pytest.mark.parametrize(
