@@ -93,7 +93,7 @@ def _loose_layout(client: ClientUnderTest) -> None:
         talk.welcome(loosely_laid_out(talk.a_welcome()))
         talk.collect()
         for group in range(len(talk.steps)):
-            talk.answer(group, loosely=loosely_laid_out)
+            talk.answer(group, loosely_laid_out)
         talk.collect()
         talk.stop("finished")
 
@@ -205,7 +205,7 @@ def _restore(client: ClientUnderTest) -> None:
 
 def _take_states(talk: ClientTalk, number: int) -> Snapshotted:
     talk.send(Snapshot(number=number))
-    snapshotted: Snapshotted = talk.expect(Snapshotted, ("P54",))
+    snapshotted = talk.expect(Snapshotted, ("P54",))
     wanted = len(talk.steps) if snapshotted.failure is None else 0
     if snapshotted.number != number or len(snapshotted.states) != wanted:
         got = f"snapshot {snapshotted.number} with {len(snapshotted.states)} states"

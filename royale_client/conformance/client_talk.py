@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,13 +43,18 @@ from royale_client.wire.messages import (
     Hello,
     Log,
     Message,
+    Restored,
+    Snapshotted,
     Step,
     Stop,
     Welcome,
     encode_message,
 )
 from royale_client.wire.narrowing import FLOAT16
+from royale_client.wire.turns import BoolArray
 from royale_client.wire.version import PROTOCOL_MAX
+
+Expected = TypeVar("Expected", Restored, Snapshotted)
 
 SMALL_SEEDS = 1009
 """Seeds are below this, modulo `SEED_MODULUS`: half precision holds them exactly."""
@@ -140,14 +145,14 @@ class ClientTalk:
         self.watches = self._probe_watches(welcome) if is_probe(self.hello) else []
         return welcome
 
-    def answer(self, group: int, *, loosely: Any = None) -> None:  # noqa: ANN401
-        """Answer the open request of a group."""
+    def answer(self, group: int, encode: Callable[[Message], bytes] = encode_message) -> None:
+        """Answer the open request of a group, written by ``encode``."""
         action = self.an_action(group)
         self._requests.close(group, action.request)
         if self.watches:
             self.watches[group].gave(self.asks(group), action.actions[0])
         self.steps[group] = None
-        self.send(action, None if loosely is None else loosely(action))
+        self.send(action, encode(action))
 
     def an_action(self, group: int) -> Action:
         """Make up the answer to the open request of a group."""
@@ -163,8 +168,8 @@ class ClientTalk:
         assert step is not None, "there is no open request"
         return step
 
-    def asks(self, group: int) -> Any:  # noqa: ANN401 - a boolean array
-        """Return which rows ask in the open request of a group."""
+    def asks(self, group: int) -> BoolArray:
+        """Return which rows ask in the open request of a group. Shape ``(n,)``."""
         step = self.the_step(group)
         return np.ones(self.hello.groups[group], np.bool_) if step.asks is None else step.asks
 
@@ -229,7 +234,7 @@ class ClientTalk:
         if not answers:
             raise ViolationError(("P38",), "no answer to a ping while the client waits")
 
-    def expect(self, kind: type[Any], clauses: Sequence[str]) -> Any:  # noqa: ANN401
+    def expect(self, kind: type[Expected], clauses: Sequence[str]) -> Expected:
         """Take the next message, which must be of this kind."""
         message = self._next(clauses, f"{kind.TYPE} is owed and does not come")
         if not isinstance(message, kind):
