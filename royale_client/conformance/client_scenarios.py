@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from royale_client.conformance.client_resumes import RESUMES
 from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.client_talk import ClientTalk
 from royale_client.conformance.probe_watch import is_probe
@@ -247,6 +248,7 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ClientUnderTest], None]
 
 CLIENT_SCENARIOS: tuple[Scenario[ClientUnderTest], ...] = (
     *(Scenario(name=n, clauses=c, title=t, play=p) for n, c, t, p in _TABLE),
+    *RESUMES,
     *LIES,
 )
 """Everything a client is graded by, in order."""

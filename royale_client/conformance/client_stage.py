@@ -74,6 +74,21 @@ class ClientUnderTest:
             if talk.state is State.READY:
                 talk.stop("finished")
 
+    @contextlib.contextmanager
+    def back(self, earlier: ClientTalk) -> Iterator[ClientTalk]:
+        """Wait until the client of a conversation whose connection was cut comes back by itself."""
+        visit = self._listener.next_visit(self._connect_s)
+        if visit is None:
+            text = f"a client that can reconnect does not within {self._connect_s:g} s"
+            raise ViolationError(("P71",), text)
+        try:
+            talk = ClientTalk(visit, self.settings, earlier.ordinal)
+            talk.hear_hello()
+            talk.check_return(earlier)
+            yield talk
+        finally:
+            visit.close()
+
     def comes_back(self) -> bool:
         """Tell whether a client connects again within the time of silence."""
         visit = self._listener.next_visit(self.settings.quiet_s)

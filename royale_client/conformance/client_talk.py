@@ -56,6 +56,19 @@ from royale_client.wire.version import PROTOCOL_MAX
 
 Expected = TypeVar("Expected", Restored, Snapshotted)
 
+SAME = (
+    "client_name",
+    "process_id",
+    "role",
+    "env_id",
+    "env_digest",
+    "groups",
+    "masks",
+    "episode_metrics",
+    "features",
+)
+"""What stays as it was in the hello of a client that comes back."""
+
 SMALL_SEEDS = 1009
 """Seeds are below this, modulo `SEED_MODULUS`: half precision holds them exactly."""
 
@@ -78,8 +91,10 @@ class ClientTalk:
         self.steps: list[Step | None] = []
         """The open request of each group."""
         self._settings = settings
-        self._ordinal = ordinal
+        self.ordinal = ordinal
         self._requests = Requests(())
+        self._again: list[Step | None] = []
+        """Requests of an earlier connection that must come once more, by group."""
 
     # --- saying -----------------------------------------------------------------------------
 
@@ -96,10 +111,10 @@ class ClientTalk:
     def a_welcome(self, **changes: Any) -> Welcome:  # noqa: ANN401 - fields of a welcome
         """Make up the welcome that fits the client's hello."""
         slots = np.arange(self.hello.num_slots, dtype=np.uint64)
-        seeds = (slots * 37 + self._ordinal * 11) % SMALL_SEEDS + SEED_MODULUS * (slots + 1)
+        seeds = (slots * 37 + self.ordinal * 11) % SMALL_SEEDS + SEED_MODULUS * (slots + 1)
         fields: dict[str, Any] = {
             "protocol": PROTOCOL_MAX,
-            "session_token": f"conformance-{self._ordinal}",
+            "session_token": f"conformance-{self.ordinal}",
             "run_id": "conformance",
             "run_name": "conformance",
             "policy_version": 3,
@@ -142,8 +157,28 @@ class ClientTalk:
         self._requests = Requests(welcome.last_requests)
         self._contract = StepContract(self.hello, LIMITS, float16=FLOAT16 in welcome.features)
         self.steps = [None] * len(self.hello.groups)
+        self._again = [None] * len(self.hello.groups)
         self.watches = self._probe_watches(welcome) if is_probe(self.hello) else []
         return welcome
+
+    def continue_from(self, earlier: ClientTalk, *, has_arrived: bool) -> None:
+        """Go on with a conversation whose connection was cut while every request was open.
+
+        Args:
+            earlier: That conversation.
+            has_arrived: What the client is told of these requests: that they came, or not.
+        """
+        self._again = list(earlier.steps)
+        numbers = [step.request for step in earlier.steps if step is not None]
+        self.send(
+            self.a_welcome(
+                last_requests=tuple(number - (not has_arrived) for number in numbers),
+                continues=True,
+            )
+        )
+        self._requests = earlier._requests.over_another_connection()
+        self._contract, self.watches = earlier._contract, earlier.watches
+        self.steps = [None] * len(numbers)
 
     def answer(self, group: int, encode: Callable[[Message], bytes] = encode_message) -> None:
         """Answer the open request of a group, written by ``encode``."""
@@ -193,6 +228,15 @@ class ClientTalk:
             text = f"protocols {message.protocol_min} to {message.protocol_max}, not {PROTOCOL_MAX}"
             raise ViolationError(("P19", "P20"), text)
         self.hello = message
+
+    def check_return(self, earlier: ClientTalk) -> None:
+        """See that the hello names the earlier conversation, and is of the same client."""
+        token = earlier.a_welcome().session_token
+        if self.hello.resume_token != token:
+            raise ViolationError(("P72",), "the hello of a client that is back names no session")
+        changed = [key for key in SAME if getattr(self.hello, key) != getattr(earlier.hello, key)]
+        if changed:
+            raise ViolationError(("P72",), f"{', '.join(changed)} of a client that is back changed")
 
     def collect(self) -> None:
         """Take requests until every group has one that is open."""
@@ -336,7 +380,10 @@ class ClientTalk:
             self._contract.check(step, first=first)
         except ProtocolError as error:
             raise ViolationError(clauses_of_step(error), str(error)) from error
-        if self.watches:
+        before, self._again[step.group] = self._again[step.group], None
+        if before is not None:
+            _check_same(step, before)
+        elif self.watches:
             self.watches[step.group].check(step)
         self.steps[step.group] = step
 
@@ -346,6 +393,21 @@ class ClientTalk:
             watches.append(ProbeWatch(group, seeds[:rows]))
             seeds = seeds[rows:]
         return watches
+
+
+def _check_same(step: Step, before: Step) -> None:
+    """See that a request that comes once more holds all it held."""
+    if step.request != before.request:
+        text = f"step {step.request}, where {before.request} has no answer"
+        raise ViolationError(("P74",), text)
+    (header, arrays), (header_before, arrays_before) = step.to_wire(), before.to_wire()
+    records = header.get("episodes"), header_before.get("episodes")
+    differs = set(arrays) ^ set(arrays_before) or [
+        name for name in arrays if not np.array_equal(arrays[name], arrays_before[name])
+    ]
+    if differs or records[0] != records[1]:
+        what = ", ".join(sorted(differs)) or "episodes"
+        raise ViolationError(("P74",), f"step {step.request} comes again with another {what}")
 
 
 def _shown(message: Message) -> str:

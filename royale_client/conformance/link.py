@@ -7,6 +7,7 @@ close code. It knows nothing of what messages say.
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -120,6 +121,11 @@ class Link:
             return self._connection.ping().wait(timeout_s)
         except ConnectionClosed as error:
             raise _ended(error) from error
+
+    def cut(self) -> None:
+        """End the connection without a word, as a network that fails."""
+        with contextlib.suppress(OSError):
+            self._connection.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self, code: int = 1000, reason: str = "") -> None:
         """Close; closing twice is harmless."""

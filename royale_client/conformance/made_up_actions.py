@@ -59,17 +59,17 @@ def _nth_legal(mask: BoolArray, n: int) -> int:
 def _leaf(leaf: Leaf, rows: Array, salt: int) -> Array:
     size = int(np.prod(leaf.shape, dtype=np.int64))
     numbers: Array = (3 * rows[:, None] + salt + np.arange(size)).reshape(len(rows), *leaf.shape)
+    values: Array = np.zeros((len(rows), *leaf.shape))
     match leaf.spec:
         case DiscreteSpec(n=n, start=start):
-            return (numbers % n + start).astype(leaf.dtype)
+            values = numbers % n + start
         case MultiDiscreteSpec(nvec=nvec):
-            return (numbers % np.array(nvec)).astype(leaf.dtype)
+            values = numbers % np.array(nvec)
         case MultiBinarySpec():
-            return (numbers % 2).astype(leaf.dtype)
+            values = numbers % 2
         case BoxSpec(low=low, high=high):
-            share = numbers % 4 / 4
-            low, high = np.maximum(low, -1.0), np.minimum(high, 1.0)
-            return np.where(low <= high, low + share * (high - low), leaf.spec.low).astype(
-                leaf.dtype
-            )
-    return np.zeros((len(rows), *leaf.shape), leaf.dtype)
+            # Between -1 and 1 where the bounds allow it: some of them are infinite.
+            bottom, top = np.maximum(low, -1.0), np.minimum(high, 1.0)
+            inside = bottom + numbers % 4 / 4 * (top - bottom)
+            values = np.where(bottom <= top, inside, np.where(high < -1.0, high, low))
+    return values.astype(leaf.dtype)

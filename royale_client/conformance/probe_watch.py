@@ -53,6 +53,9 @@ class ProbeWatch:
         self._slots = [ProbeState.seeded(seed) for seed in seeds]
         self._given: list[int | None] = [None] * len(seeds)
         self._awaits_reset = [False] * len(seeds)
+        self._unknown: set[int] = set()
+        """Rows that stand where another session left them, until they show it."""
+        self._is_new = True
 
     def copy(self) -> ProbeWatch:
         """Remember where everything stands."""
@@ -73,9 +76,12 @@ class ProbeWatch:
         rows = len(self._slots)
         asks = np.ones(rows, np.bool_) if step.asks is None else step.asks
         observed = _by_row(np.flatnonzero(asks), step.observations[0])
+        is_new, self._is_new = self._is_new, False
         if step.rewards is None:
             self._check_fresh(observed)
             return
+        if is_new:
+            self._unknown = set(range(rows))
         assert step.terminated is not None
         assert step.truncated is not None
         ends = np.flatnonzero(step.terminated | step.truncated)
@@ -137,6 +143,13 @@ class ProbeWatch:
             raise ViolationError(("P30",), text)
 
     def _check_observation(self, where: str, row: int, observed: Observation | None) -> None:
+        if row in self._unknown:
+            if observed is not None:
+                seed, episode, count, action = map(int, observed)
+                state = ProbeState(seed=seed, episode=episode, step=count, action=action)
+                self._slots[row] = state
+                self._unknown.remove(row)
+            return
         if observed is None:
             if not self._awaits_reset[row]:
                 raise ViolationError(("P28",), f"{where} does not ask in the middle of its episode")

@@ -111,6 +111,8 @@ _GREETED: tuple[_Row, ...] = (
     ("seed-missing", ("P24",), "a welcome with a seed too few", _seeds(lambda seeds: seeds[:-1])),
     ("signed-seeds", ("P24",), "a welcome whose seeds are i8",
      _seeds(lambda seeds: seeds.astype(np.int64))),
+    ("needless-continues", ("P73",), "a welcome that goes on with a session nobody named",
+     _welcome(continues=True)),
     ("restore-promised", ("P57",), "a welcome that promises a restore", _needless_restore),
 )
 _READY: tuple[_Row, ...] = (

@@ -14,6 +14,7 @@ from royale_client.conformance.link import EndedError, RefusedError
 from royale_client.conformance.raw_messages import loosely_laid_out
 from royale_client.conformance.scenario import NotApplicableError, Scenario, ViolationError
 from royale_client.conformance.server_refusals import REFUSALS
+from royale_client.conformance.server_resumes import RESUMES
 from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.wire.codec import encode
 from royale_client.wire.limits import Limits
@@ -269,6 +270,7 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ServerUnderTest], None]
 
 SERVER_SCENARIOS: tuple[Scenario[ServerUnderTest], ...] = (
     *(Scenario(name=n, clauses=c, title=t, play=p) for n, c, t, p in _TABLE),
+    *RESUMES,
     *REFUSALS,
 )
 """Everything a server is graded by, in order. The first session fixes the spaces of a new run."""

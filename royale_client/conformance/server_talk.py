@@ -7,6 +7,7 @@ method either goes on or raises `ViolationError` with the clauses that the serve
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -47,6 +48,8 @@ BUSY_LIMIT_S = 6.0
 MOST_WAITS = 12
 """Time-outs that a server may fill with ``busy``."""
 
+_WELCOME_CLAUSES = {"welcome.restores": ("P57",), "welcome.continues": ("P73",)}
+
 Expected = TypeVar("Expected", Action, Welcome)
 
 
@@ -68,6 +71,7 @@ class ServerTalk:
         self.groups = [ScriptedGroup(i, rows) for i, rows in enumerate(hello.groups)]
         self._secrets = secrets
         self._settings = settings
+        self._earlier: ServerTalk | None = None
         self._requests = Requests([0] * len(hello.groups))
         self._contract = ActionContract(hello)
         self._asks: list[BoolArray] = [np.ones(rows, np.bool_) for rows in hello.groups]
@@ -98,15 +102,30 @@ class ServerTalk:
         try:
             check_welcome(welcome, self.hello)
         except ProtocolError as error:
-            clauses = ("P57",) if error.where.endswith("restores") else ("P24",)
+            clauses = _WELCOME_CLAUSES.get(error.where, ("P24",))
             raise ViolationError(clauses, str(error)) from error
         self._secrets.add(welcome.session_token)
         self.state = after_welcome(restores=welcome.restores)
+        if welcome.continues:
+            self._take_over(welcome)
+            return welcome
         self._requests = Requests(welcome.last_requests)
         for group, last in zip(self.groups, welcome.last_requests, strict=True):
             group.request = last
             group.dtype = "float16" if FLOAT16 in welcome.features else "float32"
         return welcome
+
+    def carry_on(self, earlier: ServerTalk) -> None:
+        """Introduce this conversation as one that goes on with another, whose connection is gone.
+
+        To be called before `greet`, which finds out whether the server goes on with it.
+        """
+        self._earlier = earlier
+        self.hello = replace(self.hello, resume_token=earlier.welcome.session_token)
+
+    def lose_answer(self, group: int) -> None:
+        """Go on as if the answer to a group's last request had never come."""
+        self._requests.open_again(group)
 
     def turn(self, step: Step, data: bytes | None = None) -> Action:
         """Send a request and take its answer."""
@@ -233,6 +252,18 @@ class ServerTalk:
         if leaked:
             cut = text.replace(leaked[0], "…")
             raise ViolationError(("P24", "P45"), f"a fault that tells a secret: {cut}")
+
+    def _take_over(self, welcome: Welcome) -> None:
+        """Go on with the numbers of the earlier conversation."""
+        earlier = self._earlier
+        assert earlier is not None, "a welcome that continues without cause was refused"
+        if welcome.session_token != earlier.welcome.session_token:
+            raise ViolationError(("P73",), "the session goes on under another token")
+        if not earlier._requests.are_known_as(welcome.last_requests):
+            known, sent = list(welcome.last_requests), list(earlier._requests.last)
+            raise ViolationError(("P73",), f"last_requests {known}, and {sent} were sent")
+        self._requests = earlier._requests.over_another_connection()
+        self.groups, self._asks = earlier.groups, earlier._asks
 
     def _expect_close(self, after: str) -> None:
         """See the connection closed; what crosses a goodbye on its way is no error."""

@@ -23,13 +23,14 @@ from royale_client.conformance.probe import PROBE_ENV_ID
 from royale_client.conformance.scenario import Outcome, Settings, play
 from royale_client.envs.gymnasium_envs import driver_for
 from royale_client.leaving import LeaveRequest
-from royale_client.reconnect import Patience
+from royale_client.reconnect import Backoff, Patience
 from royale_client.serve import run_drivers
 from royale_client.transport import ServerAddress
 from royale_client.wire.errors import RoyaleError
 
 DRIVER = Path(__file__).with_name("node_driver.mjs")
 SETTINGS = Settings(timeout_s=20.0, quiet_s=0.03)
+SHORT = Backoff(base_s=0.02, cap_s=0.02)
 IN_ORDER = ("turns", "probe", "stop-finished", "numbers-go-on")
 
 
@@ -66,7 +67,7 @@ def product(
                     env_id=probe_env.PROBE_ENV_ID,
                     facts={},
                     leave=leave,
-                    patience=Patience(connect_timeout_s=5, budget_s=0),
+                    patience=Patience(connect_timeout_s=5, budget_s=20, backoff=SHORT),
                     **options,
                 )
 

@@ -390,10 +390,10 @@ class Client {
   }
 
   #begin(header, arrays) {
-    const { protocol, horizon, last_requests: lastRequests, restores = false } = header; // P24
+    const { protocol, horizon, last_requests: lastRequests } = header; // P24
     const fits = Array.isArray(lastRequests) && lastRequests.length === this.sizes.length
       && lastRequests.every(isIndex);
-    if (protocol !== PROTOCOL || horizon !== 1 || restores || !fits) {
+    if (protocol !== PROTOCOL || horizon !== 1 || header.restores || header.continues || !fits) {
       throw new Error("the welcome does not answer the hello");
     }
     const numSlots = this.sizes.reduce((sum, rows) => sum + rows, 0);
