@@ -215,12 +215,16 @@ class ServerTalk:
         except EndedError as ended:
             raise ViolationError(clauses, f"{complaint}: {ended}") from ended
         if data is None:
-            is_owed = self.state is State.READY and limit_s == BUSY_LIMIT_S
-            silence = (*clauses, "P37") if is_owed else clauses
+            is_late = limit_s == BUSY_LIMIT_S and self._is_owed_an_answer()
+            silence = (*clauses, "P37") if is_late else clauses
             raise ViolationError(silence, f"{complaint}: nothing came for {limit_s:g} s")
         message = read(data)
         self._check_order(message)
         return message
+
+    def _is_owed_an_answer(self) -> bool:
+        groups = range(len(self.hello.groups))
+        return any(self._requests.outstanding(group) is not None for group in groups)
 
     def _check_order(self, message: Message) -> None:
         try:
@@ -256,7 +260,8 @@ class ServerTalk:
     def _take_over(self, welcome: Welcome) -> None:
         """Go on with the numbers of the earlier conversation."""
         earlier = self._earlier
-        assert earlier is not None, "a welcome that continues without cause was refused"
+        if earlier is None:
+            raise ViolationError(("P72",), "a session goes on with a client that must begin anew")
         if welcome.session_token != earlier.welcome.session_token:
             raise ViolationError(("P73",), "the session goes on under another token")
         if not earlier._requests.are_known_as(welcome.last_requests):

@@ -288,3 +288,17 @@ class HangsOnNonsense(SoundClient):
             return super().believe(session, data)
         except ProtocolError:
             return []
+
+
+class ComesBackWithoutToken(SoundClient):
+    def hello(self):
+        return replace(super().hello(), features=("reconnect",))
+
+    def run(self, url):
+        super().run(url)
+        super().run(url)
+
+
+class StaysAway(SoundClient):
+    def hello(self):
+        return replace(super().hello(), features=("reconnect",))

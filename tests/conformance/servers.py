@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from royale_client.conformance.made_up_actions import made_up_actions
+from royale_client.wire.codec import decode, encode
 from royale_client.wire.errors import ProtocolError
 from royale_client.wire.grammar import CLOSE_CODES, State
 from royale_client.wire.limits import Limits
@@ -23,6 +24,7 @@ from royale_server.endpoint.session import (
     HelloReceived,
     ServerSession,
     StepReceived,
+    StepReceivedAgain,
 )
 
 TIMEOUTS = ("feedback_wait_s", "first_step_s", "ping_interval_s", "ping_timeout_s")
@@ -34,6 +36,10 @@ class SoundServer:
 
     def __init__(self) -> None:
         self.spaces: Any = None
+        self.token = ""
+        """Token of the newest session."""
+        self._num_sessions = 0
+        self._kept: dict[str, tuple[ServerSession, ServerConnection]] = {}
 
     # --- what others break ---------------------------------------------------------------
 
@@ -64,6 +70,24 @@ class SoundServer:
         """End a conversation."""
         connection.close(CLOSE_CODES[reason], reason)
 
+    def keeps(self, before: Hello, now: Hello) -> bool:
+        """Tell whether a session goes on with a client that names it."""
+        return before.process_id == now.process_id
+
+    def last_requests(self, earlier: ServerSession) -> tuple[int, ...]:
+        """Tell a client that is back which requests have come."""
+        return earlier.last_requests
+
+    def supersede(self, session: ServerSession, connection: ServerConnection) -> None:
+        """End the older connection of a session that goes on over another."""
+        with contextlib.suppress(ConnectionClosed):
+            connection.send(session.fault("refused", "the session goes on elsewhere"))
+        self.end(connection, "fault")
+
+    def repeat(self, session: ServerSession, connection: ServerConnection, group: int) -> None:
+        """Answer a request that has come again."""
+        connection.send(session.last_answer(group))
+
     # --- the rest --------------------------------------------------------------------------
 
     def handle(self, connection: ServerConnection) -> None:
@@ -90,29 +114,47 @@ class SoundServer:
                         action=hello.action_space,
                         masks=hello.masks,
                     )
-                    connection.send(session.welcome(welcome(hello)))
+                    connection.send(self._welcome(session, connection, hello))
+                case StepReceivedAgain(step=step):
+                    self.repeat(session, connection, step.group)
                 case StepReceived(step=step):
                     assert session.hello is not None
                     actions = self.actions(session.hello, step)
                     session.action(step.group, step.request, 0, (actions,))
                     connection.send(self.answer(step, actions))
                 case GoodbyeReceived():
+                    self._kept = {t: kept for t, kept in self._kept.items() if kept[0] != session}
                     self.end(connection, "goodbye")
 
+    def _welcome(self, session: ServerSession, connection: ServerConnection, hello: Hello) -> bytes:
+        token = hello.resume_token or ""
+        earlier, older = self._kept.get(token, (None, None))
+        if earlier is None or not earlier.can_go_on or not self.keeps(earlier.hello, hello):
+            self._num_sessions += 1
+            self.token = f"{TOKEN}-{self._num_sessions}"
+            self._kept[self.token] = session, connection
+            return session.welcome(welcome(hello, session_token=self.token))
+        numbers = self.last_requests(earlier)
+        self._kept[token] = session, connection
+        changes = {"session_token": token, "last_requests": numbers, "continues": True}
+        data = session.welcome(welcome(hello, **changes), earlier)
+        self.supersede(earlier, older)
+        return data
 
-def welcome(hello: Hello) -> Welcome:
-    return Welcome(
-        protocol=1,
-        session_token=TOKEN,
-        run_id="run",
-        run_name="a run",
-        policy_version=0,
-        first_slot=0,
-        seeds=np.arange(hello.num_slots, dtype=np.uint64),
-        last_requests=(0,) * len(hello.groups),
-        limits=Limits().to_data(),
-        timeouts=dict.fromkeys(TIMEOUTS, 20.0),
-    )
+
+def welcome(hello: Hello, **changes: Any) -> Welcome:
+    fields: dict[str, Any] = {
+        "protocol": 1,
+        "run_id": "run",
+        "run_name": "a run",
+        "policy_version": 0,
+        "first_slot": 0,
+        "seeds": np.arange(hello.num_slots, dtype=np.uint64),
+        "last_requests": (0,) * len(hello.groups),
+        "limits": Limits().to_data(),
+        "timeouts": dict.fromkeys(TIMEOUTS, 20.0),
+    }
+    return Welcome(**(fields | changes))
 
 
 @contextlib.contextmanager
@@ -210,7 +252,7 @@ class IsSilentAboutFaults(SoundServer):
 
 class TellsSecrets(SoundServer):
     def sentence(self, error):
-        return f"session {TOKEN}: {error.sentence}"
+        return f"session {self.token}: {error.sentence}"
 
 
 class TellsTracebacks(SoundServer):
@@ -233,3 +275,38 @@ class GoesOnAfterFault(SoundServer):
 class ClosesWithAnotherCode(SoundServer):
     def end(self, connection, reason):
         connection.close(1011, reason)
+
+
+class GoesOnWithAnybody(SoundServer):
+    def keeps(self, before, now):
+        return True
+
+
+class ForgetsNumbers(SoundServer):
+    def last_requests(self, earlier):
+        return (0,) * len(earlier.last_requests)
+
+
+class RepeatsItself(SoundServer):
+    def repeat(self, session, connection, group):
+        super().repeat(session, connection, group)
+        super().repeat(session, connection, group)
+
+
+class LeavesOlderConnectionAlone(SoundServer):
+    def supersede(self, session, connection):
+        """Let it wait."""
+
+
+class GivesAnotherToken(SoundServer):
+    def handle(self, connection):
+        send = connection.send
+
+        def send_changed(data):
+            header, arrays = decode(data, Limits())
+            if header.get("continues"):
+                data = encode(header | {"session_token": "another"}, arrays)
+            send(data)
+
+        connection.send = send_changed
+        super().handle(connection)

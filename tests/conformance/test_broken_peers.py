@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from royale_client.conformance.client_resumes import RESUMES
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
 from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.listener import Listener
@@ -29,9 +30,10 @@ def graded_server(kind, names=None, settings=PATIENT):
 
 
 def graded_client(kind, names=None, settings=PATIENT):
+    connect_s = 1.0 if settings is IMPATIENT else 30.0
     scenarios = [s for s in CLIENT_SCENARIOS if names is None or s.name in names]
     with contextlib.closing(Listener()) as listener:
-        client = ClientUnderTest(listener, clients.starting(kind), settings)
+        client = ClientUnderTest(listener, clients.starting(kind), settings, connect_s)
         return play(scenarios, client)
 
 
@@ -49,8 +51,9 @@ def test_sound_client_passes():
     results = graded_client(clients.SoundClient)
     assert faults_of(results) == {}
     # It has no feature at all, and the suite was given no token.
-    skipped = [r.name for r in results if r.outcome is Outcome.SKIPPED]
-    assert skipped == ["token", "float16", "no-float16", "snapshot", "restart", "restore"]
+    skipped = {r.name for r in results if r.outcome is Outcome.SKIPPED}
+    features = {"float16", "no-float16", "snapshot", "restart", "restore"}
+    assert skipped == {"token"} | features | {scenario.name for scenario in RESUMES}
 
 
 BROKEN_SERVERS = [
@@ -70,6 +73,10 @@ BROKEN_SERVERS = [
     (servers.TellsSecrets, "wrong-dtype", ("P24", "P45"), "tells a secret"),
     (servers.TellsTracebacks, "wrong-dtype", ("P45",), "no sentence"),
     (servers.GoesOnAfterFault, "wrong-dtype", ("P45",), "busy after the fault"),
+    (servers.GoesOnWithAnybody, "back-as-another", ("P72",), "must begin anew"),
+    (servers.ForgetsNumbers, "back-with-all-answers", ("P73",), "last_requests [0]"),
+    (servers.GivesAnotherToken, "back-with-all-answers", ("P73",), "another token"),
+    (servers.RepeatsItself, "back-for-an-answer", ("P34", "P74"), "action came"),
     (servers.ClosesWithAnotherCode, "wrong-dtype", ("P47",), "closed (1011"),
     (servers.ClosesWithAnotherCode, "early-goodbye", ("P47",), "closed (1011"),
 ]
@@ -93,9 +100,17 @@ def test_server_that_takes_anything_fails_all_that_must_be_refused():
     assert len(results) == len(refusals)
 
 
-def test_server_that_stays_after_a_fault_fails():
-    faults = faults_of(graded_server(servers.StaysAfterFault, ["wrong-dtype"], IMPATIENT))
-    assert faults["wrong-dtype"][0] == ("P47",)
+@pytest.mark.parametrize(
+    ("kind", "scenario", "clauses"),
+    [
+        (servers.StaysAfterFault, "wrong-dtype", ("P47",)),
+        (servers.LeavesOlderConnectionAlone, "newest-connection", ("P75",)),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_server_that_misses_a_time_limit_fails_for_the_right_reason(kind, scenario, clauses):
+    (fault,) = faults_of(graded_server(kind, [scenario], IMPATIENT)).values()
+    assert fault[0] == clauses
 
 
 BROKEN_CLIENTS = [
@@ -112,6 +127,7 @@ BROKEN_CLIENTS = [
     (clients.StepsUnwelcome, "waits-for-welcome", ("P42",), "not welcomed"),
     (clients.LeavesWithoutGoodbye, "stop-finished", ("P43", "P44"), "no goodbye"),
     (clients.SpeaksAfterGoodbye, "stop-finished", ("P42", "P44"), "after the goodbye"),
+    (clients.ComesBackWithoutToken, "back-for-answers", ("P72",), "names no session"),
     (clients.BelievesEverything, "number-too-high", ("P34",), "sends step 4"),
 ]
 
@@ -139,6 +155,7 @@ def test_client_that_believes_everything_fails_all_that_must_not_be_believed():
     [
         (clients.IgnoresStop, "stop-finished", ("P43", "P44")),
         (clients.ComesBackAfterFault, "fault-when-ready", ("P45",)),
+        (clients.StaysAway, "back-for-answers", ("P71",)),
         (clients.HangsOnNonsense, "row-missing", ("P34",)),
     ],
     ids=lambda value: getattr(value, "__name__", None),
