@@ -21,13 +21,14 @@ from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
 from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.listener import Listener
 from royale_client.conformance.probe import PROBE_ENV_ID
-from royale_client.conformance.scenario import Outcome, Settings, play
+from royale_client.conformance.scenario import Outcome, Settings, ViolationError, play
 from royale_client.envs.gymnasium_envs import driver_for
 from royale_client.leaving import LeaveRequest
 from royale_client.reconnect import Backoff, Patience
 from royale_client.serve import run_drivers
 from royale_client.transport import ServerAddress
 from royale_client.wire.errors import RoyaleError
+from royale_client.wire.grammar import State
 
 DRIVER = Path(__file__).with_name("node_driver.mjs")
 SETTINGS = Settings(timeout_s=20.0, quiet_s=0.03)
@@ -143,3 +144,18 @@ def test_client_in_javascript_passes(node):
     assert failed == {}
     features = {"float16", "no-float16", "snapshot", "restart", "restore"}
     assert skipped == {"token"} | features | {scenario.name for scenario in RESUMES}
+
+
+def test_client_in_javascript_reports_a_last_step_and_leaves_when_it_is_done(node):
+    with contextlib.closing(Listener()) as listener:
+        client = ClientUnderTest(listener, lambda url: node(f"{url} 2"), SETTINGS)
+        with client.talk() as talk:
+            talk.welcome()
+            with pytest.raises(ViolationError, match=r"goodbye \(all is done\)"):
+                talk.turns(20)
+            assert talk.state is State.LEFT
+            # Beyond what is watched: nobody asks in a last step, and nothing is left open.
+            last = [step for step in talk.steps if step is not None]
+            assert last
+            assert not any(step.asks.any() for step in last)
+            assert all((step.terminated | step.truncated).all() for step in last)
