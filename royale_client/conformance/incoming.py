@@ -29,6 +29,8 @@ CLAUSES_OF_MESSAGE = {
     "snapshotted": ("P54",),
     "restore": ("P58",),
     "restored": ("P58",),
+    "probe": ("P77",),
+    "probed": ("P78",),
 }
 """By type of message, the clause that says what is in it."""
 

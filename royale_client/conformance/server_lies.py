@@ -24,7 +24,8 @@ from royale_client.conformance.raw_messages import (
 )
 from royale_client.conformance.scenario import Scenario
 from royale_client.wire.dtypes import Array
-from royale_client.wire.messages import Action, Restore, Snapshot, encode_message
+from royale_client.wire.messages import Action, Probe, Restore, Snapshot, encode_message
+from royale_client.wire.probes import PROBE
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
 
 Lie = Callable[[ClientTalk], bytes | str]
@@ -55,6 +56,11 @@ def _seeds(change: Callable[[Array], Array]) -> Lie:
 def _needless_restore(talk: ClientTalk) -> bytes:
     talk.lacks(RESTART)
     return encode_message(talk.a_welcome(restores=True))
+
+
+def _needless_probe(talk: ClientTalk) -> bytes:
+    talk.lacks(PROBE)
+    return encode_message(Probe(number=1, question="layout"))
 
 
 def _needless_snapshot(talk: ClientTalk) -> bytes:
@@ -111,6 +117,7 @@ _GREETED: tuple[_Row, ...] = (
     ("seed-missing", ("P24",), "a welcome with a seed too few", _seeds(lambda seeds: seeds[:-1])),
     ("signed-seeds", ("P24",), "a welcome whose seeds are i8",
      _seeds(lambda seeds: seeds.astype(np.int64))),
+    ("needless-probe", ("P76",), "a probe without the feature", _needless_probe),
     ("needless-continues", ("P73",), "a welcome that goes on with a session nobody named",
      _welcome(continues=True)),
     ("restore-promised", ("P57",), "a welcome that promises a restore", _needless_restore),

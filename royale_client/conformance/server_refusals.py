@@ -44,6 +44,7 @@ from royale_client.wire.limits import Limits
 from royale_client.wire.messages import (
     Action,
     Log,
+    Probed,
     Restored,
     Snapshotted,
     encode_message,
@@ -223,6 +224,8 @@ _WHEN_READY: tuple[_Row, ...] = (
      of_message(Action(group=0, request=1, policy_version=0, actions=(np.zeros(3, np.int64),)))),
     ("unasked-snapshotted", ("P54",), ("unexpected", "contract"), "an answer to no snapshot",
      of_message(Snapshotted(number=1, failure="nobody asked"))),
+    ("unasked-probed", ("P42", "P77"), UNEXPECTED, "an answer to no probe",
+     of_message(Probed(number=1, failure="nobody asked"))),
     ("unasked-restored", ("P42", "P57"), UNEXPECTED, "an answer to no restore",
      of_message(Restored(failure=None))),
     ("too-many-log-records", ("P41", "P48"), (*UNREADABLE, "unexpected"), "257 log records",

@@ -138,12 +138,15 @@ def _metrics(server: ServerUnderTest) -> None:
         EpisodeMetric("height", "m", "all", "mean"),
         EpisodeMetric("hits", "1", "all", "ratio"),
         EpisodeMetric("rooms", "1", "all", "count"),
+        EpisodeMetric("wins", "1", "all", "share"),
+        EpisodeMetric("moves", "1", "all", "categories"),
     )
     with server.session(replace(server.hello(), episode_metrics=metrics)) as talk:
         group = talk.groups[0]
         talk.turn(group.next_step())
         step = group.next_step(terminated=(0, 1), records=True)
-        values = ({"height": 1.5, "hits": [1, 2.0], "rooms": [0, 3, 1]}, {"height": -1})
+        whole = {"hits": [1, 2.0], "rooms": [0, 3, 1], "wins": [0, 1], "moves": [5, 5, 65535]}
+        values = ({"height": 1.5, **whole}, {"height": -1})
         episodes = [
             record | {"metrics": known} for record, known in zip(step.episodes, values, strict=True)
         ]

@@ -34,6 +34,7 @@ from royale_client.wire.messages import (
     Goodbye,
     Hello,
     Message,
+    Probe,
     Restore,
     Snapshot,
     Step,
@@ -233,6 +234,8 @@ class ServerTalk:
             raise ViolationError(("P42",), str(error)) from error
         if isinstance(message, Snapshot | Restore) and "snapshot" not in self.hello.features:
             raise ViolationError(("P52",), f"{message.TYPE} for a client without the feature")
+        if isinstance(message, Probe):
+            raise ViolationError(("P76",), "a probe for a client without the feature")
 
     def _check_answer(self, action: Action) -> None:
         """See that the actions are those that alone were legal, row by row."""

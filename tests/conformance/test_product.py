@@ -146,6 +146,15 @@ def test_client_in_javascript_passes(node):
     assert skipped == {"token"} | features | {scenario.name for scenario in RESUMES}
 
 
+def answer_for_ever(talk, answered):
+    """Answer every request, and note the last of each group."""
+    while True:
+        talk.collect()
+        for group, step in enumerate(talk.steps):
+            answered[group] = step
+            talk.answer(group)
+
+
 def test_client_in_javascript_reports_a_last_step_and_leaves_when_it_is_done(node):
     with contextlib.closing(Listener()) as listener:
         client = ClientUnderTest(listener, lambda url: node(f"{url} 2"), SETTINGS)
@@ -153,11 +162,7 @@ def test_client_in_javascript_reports_a_last_step_and_leaves_when_it_is_done(nod
             talk.welcome()
             answered = {}
             with pytest.raises(ViolationError, match=r"goodbye \(all is done\)"):
-                while True:
-                    talk.collect()
-                    for group, step in enumerate(talk.steps):
-                        answered[group] = step
-                        talk.answer(group)
+                answer_for_ever(talk, answered)
             assert talk.state is State.LEFT
             # Beyond what is watched: nobody asks in a last step, and nothing is left open.
             for group, step in enumerate(talk.steps):
