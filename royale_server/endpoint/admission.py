@@ -24,6 +24,7 @@ from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_client.wire.spaces import leaves
 from royale_client.wire.version import negotiate
 from royale_server.config import ServerConfig
+from royale_server.endpoint.connection import PING_INTERVAL_S
 from royale_server.endpoint.session import check_spaces
 from royale_server.scheduler import Role, Scheduler
 
@@ -231,6 +232,8 @@ class Admission:
             timeouts={
                 "feedback_wait_s": config.feedback_wait_timeout,
                 "first_step_s": config.first_step_timeout,
+                "ping_interval_s": PING_INTERVAL_S,
+                "ping_timeout_s": max(PING_INTERVAL_S, config.feedback_wait_timeout),
             },
             assignments=assignments,
             features=_used(hello, follows_assignments=bool(assignments)),

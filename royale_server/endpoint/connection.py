@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 NOTES_PER_TICK = 10
 """Log records and complaints of one client that are taken between two ticks."""
 
+PING_INTERVAL_S = 20.0
+"""A connection is pinged this often, and a ping may stay unanswered at least as long."""
+
 
 class Connection(Protocol):
     """One client's wire, whatever carries it. Neither method blocks or raises."""

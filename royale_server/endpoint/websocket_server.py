@@ -26,6 +26,7 @@ from royale_client.wire.frames import BINARY, FIN, frame_head
 from royale_client.wire.grammar import CLOSE_CODES
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
+from royale_server.endpoint.connection import PING_INTERVAL_S
 from royale_server.endpoint.handshake import ObservedConnection
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.intake import Intake
@@ -33,7 +34,6 @@ from royale_server.endpoint.socket_file import SocketFile
 
 logger = logging.getLogger(__name__)
 
-PING_INTERVAL_S = 20.0
 GREETING_CONNECTIONS = 64
 """Connections beyond the sessions: clients that say hello, and strangers that do not."""
 HANDSHAKE_TIMEOUT_S = 4.0

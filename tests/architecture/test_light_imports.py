@@ -25,7 +25,15 @@ def heavy_modules_after_importing(name: str) -> list[str]:
     return answer.stdout.split()
 
 
-@pytest.mark.parametrize("name", ["royale_client", "royale_client.wire", "royale_client.cli"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "royale_client",
+        "royale_client.wire",
+        "royale_client.cli",
+        "royale_client.conformance.cli",
+    ],
+)
 def test_client_loads_no_heavy_library(name):
     assert heavy_modules_after_importing(name) == []
 

@@ -22,6 +22,14 @@ from algorithms.config import ON_RESUME, SAME, SAME_IF_DETERMINISTIC  # noqa: E4
 from algorithms.metric_spec import MetricSpec  # noqa: E402
 from algorithms.ppo.metrics import METRICS as PPO_METRICS  # noqa: E402
 from royale_client.config import ClientConfig  # noqa: E402
+from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS  # noqa: E402
+from royale_client.conformance.report import markdown  # noqa: E402
+from royale_client.conformance.server_scenarios import SERVER_SCENARIOS  # noqa: E402
+from royale_client.conformance.watched import (  # noqa: E402
+    WATCHED_OF_CLIENTS,
+    WATCHED_OF_PROBES,
+    WATCHED_OF_SERVERS,
+)
 from royale_client.envs.arena.bots import BOTS  # noqa: E402
 from royale_client.envs.arena.cards import CARDS, KIND_NAMES, Card  # noqa: E402
 from royale_client.envs.arena.columns import markdown_tables  # noqa: E402
@@ -337,10 +345,31 @@ def preflight() -> str:
     return by_hand + page(parts)
 
 
+def conformance() -> str:
+    """Return the page of the conformance suite's scenarios."""
+    of_clients = WATCHED_OF_CLIENTS | {
+        clause: f"{meaning} (of clients that run the probe)"
+        for clause, meaning in WATCHED_OF_PROBES.items()
+    }
+    return page(
+        [
+            "# Scenarios of the conformance suite",
+            NOTE,
+            "The clauses are those of [the protocol](protocol.md); how to grade is said in "
+            "[conformance.md](conformance.md).",
+            "## Of clients",
+            markdown(CLIENT_SCENARIOS, of_clients),
+            "## Of servers",
+            markdown(SERVER_SCENARIOS, WATCHED_OF_SERVERS),
+        ]
+    )
+
+
 PAGES = {
     "alarm-tables.md": alarms,
     "arena-tables.md": arena,
     "configuration.md": configuration,
+    "conformance-scenarios.md": conformance,
     "metrics.md": metrics,
     "preflight.md": preflight,
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from royale_client.conformance.cli import main as grade
 from royale_server.tools.main import make_parser
 from tests.docs import reference_pages
 from tests.docs.pages import PAGES, ROOT, fences, heading_anchors, without_fences
@@ -86,7 +87,8 @@ def known_flags() -> set[str]:
     switched_off = {re.sub(r"(--(?:\w+\.)?)(.+)", r"\1no-\2", flag) for flag in listed}
     of_examples = {"--policy.init-scale"}
     of_tool = flags_of_tool()
-    return listed | switched_off | of_tool | of_examples | FLAGS_OF_OTHERS
+    others = FLAGS_OF_OTHERS | flags_of_conformance() | flags_of_node_client()
+    return listed | switched_off | of_tool | of_examples | others
 
 
 def flags_of_tool() -> set[str]:
@@ -100,6 +102,21 @@ def flags_of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
         if isinstance(action, argparse._SubParsersAction):
             for subparser in action.choices.values():
                 yield from flags_of_parser(subparser)
+
+
+def flags_of_conformance() -> set[str]:
+    """Return the flags of both subcommands of the conformance suite."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        for peer in ("client", "server"):
+            assert grade([peer, "--help"]) == 0
+    return set(re.findall(r"^  (--[\w-]+)", shown.getvalue(), re.M))
+
+
+def flags_of_node_client() -> set[str]:
+    """Return the flags that the usage of the client in JavaScript tells."""
+    source = (ROOT / "docs" / "examples" / "node" / "client.mjs").read_text("utf-8")
+    return set(FLAG.findall(source[source.index("const USAGE") :].partition("`;")[0]))
 
 
 def test_troubleshooting_quotes_messages_that_the_code_has():
