@@ -104,6 +104,13 @@ class ArenaPolicyConfig:
     card_embedding: int = 4
     """Numbers that a card's name becomes."""
 
+    hand_start: int = 2
+    """Entry of the vector with which the names of the cards in hand begin."""
+
+    hand_names: int = 17
+    """Entries of the vector for each slot of the hand; one of them is 1 and says which card it
+    is."""
+
     act_probability: float = 0.1
     """How likely the untrained policy acts where it can, in (0, 1); it waits otherwise. One that
     always acts never learns what saving is good for."""
@@ -125,6 +132,8 @@ class ArenaPolicyConfig:
         if len(set(planes)) != len(planes) or min(planes, default=0) < 0:
             found.append(f"--policy.card-planes: got {planes}, expected different numbers from 0")
         found += at_least_one("--policy.card-embedding", self.card_embedding)
+        found += not_negative("--policy.hand-start", self.hand_start)
+        found += at_least_one("--policy.hand-names", self.hand_names)
         if not 0.0 < self.act_probability < 1.0:
             found.append(f"--policy.act-probability: got {self.act_probability}, expected (0, 1)")
         return found

@@ -228,7 +228,7 @@ def test_tile_is_where_the_observation_has_it(stride):
         actor.summary.layer.weight.zero_()
         actor.summary.layer.bias.fill_(1.0)
         one, other = (
-            actor(*policy.prepare((rows, vector))).tiles.view(4, 20, 12)
+            actor(policy.prepare((rows, vector))).tiles.view(4, 20, 12)
             for rows in (planes, changed)
         )
     moved = (one - other).abs().amax(0) > 1e-6
@@ -316,12 +316,12 @@ def test_senseless_settings_are_refused(settings, flag):
 @pytest.mark.parametrize(
     ("settings", "name", "shape"),
     [
-        ({"channels": 6}, "actor.trunk.amounts.weight", (6, 6, 3, 3)),
-        ({"channels": 6}, "critic.trunk.amounts.weight", (6, 6, 3, 3)),
-        ({"critic_channels": 3}, "critic.trunk.amounts.weight", (3, 6, 3, 3)),
+        ({"channels": 6}, "actor.trunk.amounts.weight", (6, 24)),
+        ({"channels": 6}, "critic.trunk.amounts.weight", (6, 24)),
+        ({"critic_channels": 3}, "critic.trunk.amounts.weight", (3, 24)),
         ({"blocks": 2}, "critic.trunk.blocks.1.second.bias", (4,)),
         ({"critic_blocks": 3}, "critic.trunk.blocks.2.second.bias", (4,)),
-        ({"stride": 1}, "actor.trunk.place", (20, 12, 4)),
+        ({"stride": 1}, "actor.trunk.place", (240, 4)),
         ({"hidden_size": 9}, "critic.summary.layer.bias", (9,)),
         ({"keys": 5}, "actor.places", (5, 240)),
         ({"card_planes": (0, 1, 2)}, "actor.trunk.cards.weight", (4, 48)),
