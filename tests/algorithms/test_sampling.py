@@ -164,7 +164,9 @@ def test_inversion_gives_legal_categories_their_shares_and_others_none():
     shares = np.where(legal, np.arange(1, k + 1), 0.0)
     shares /= shares.sum()
     logits = np.tile(log_shares(*shares), (n, 1))
-    chosen = sampling.categorical_by_inversion(logits, np.tile(legal, (n, 1)), make_noise(n).uniform(1, 1)[:, 0])
+    chosen = sampling.categorical_by_inversion(
+        logits, np.tile(legal, (n, 1)), make_noise(n).uniform(1, 1)[:, 0]
+    )
     counts = np.bincount(chosen, minlength=k)
     assert counts[~legal].sum() == 0
     # The largest share is 0.058; its deviation is sqrt(0.058 * 0.942 / 200000) = 0.0005.
