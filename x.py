@@ -94,12 +94,14 @@ COURSES = {
         pair=("arena-policy", "default", "ppo", "arena"),
         server={
             "torch-threads": str(min(4, os.cpu_count() or 1)),  # clients rest while it learns
-            "selfplay.mix": "mirror=0.3,pool=0.1,scripted=0.6",
+            "selfplay.mix": "mirror=0.2,pool=0.1,scripted=0.7",
             "algo.total-timesteps": "100000000",  # the clock ends it
             "save-every": "50",
             "log-level": "warning",  # the lines of this script are enough
         },
-        clients={"battles": ("arena", "--battles", "128")},
+        clients={
+            "battles": ("arena", "--battles", "128", "--bots", "random", "heuristic", "push")
+        },
         minutes=9.0,
         opponents=("random", "heuristic"),
     ),

@@ -228,6 +228,12 @@ def _observation_problems(space: SpaceSpec, config: ArenaPolicyConfig) -> list[s
         )
     if not _is_box(vector, "float32", 1):
         found.append(f"observation vector: got {_described(vector)}, {_EXPECTED}")
+    elif config.hand_start + NUM_SLOTS * config.hand_names > vector.shape[0]:
+        found.append(
+            f"--policy.hand-start, --policy.hand-names: got {config.hand_start} and "
+            f"{config.hand_names}; {NUM_SLOTS} slots of that many entries do not fit into the "
+            f"vector's {vector.shape[0]}"
+        )
     return found
 
 

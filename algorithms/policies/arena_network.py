@@ -226,7 +226,9 @@ class ArenaActor(nn.Module):
         looked = self.look(cells)
         hand = self.hand(looked.summary, cells.vector)
         return StageOutputs(
-            act=self.to_act(looked), slots=self.of_slots(hand), tiles=self.of_tiles(looked.features, hand)
+            act=self.to_act(looked),
+            slots=self.of_slots(hand),
+            tiles=self.of_tiles(looked.features, hand),
         )
 
     def look(self, cells: Cells) -> Looked:
