@@ -99,9 +99,11 @@ COURSES = {
             "save-every": "50",
             "log-level": "warning",  # the lines of this script are enough
         },
-        clients={
-            "battles": ("arena", "--battles", "128", "--bots", "random", "heuristic", "push")
-        },
+        clients=dict.fromkeys(
+            ("battles-1", "battles-2"),
+            ("arena", "--battles", "64", "--log-level", "warning")
+            + ("--bots", "random", "heuristic", "push"),
+        ),
         minutes=9.0,
         opponents=("random", "heuristic"),
     ),
@@ -150,7 +152,7 @@ def ensure_installed(extras: frozenset[str]) -> None:
     if not venv_is_usable():
         make_venv()
     install(extras | installed)
-    if extras & {"arena", "dev"}:
+    if "dev" in extras:
         compile_arena()
     STAMP.write_text(json.dumps({"fingerprint": fingerprint, "extras": sorted(extras | installed)}))
     say(f"set-up took {time.monotonic() - started_s:.0f} s; later calls skip it")
@@ -208,8 +210,8 @@ def install(extras: frozenset[str]) -> None:
 
 
 def compile_arena() -> None:
-    """Compile the arena once, before a run's clock ticks or several processes of the tests do."""
-    say("compiling the arena; the first time this takes about a minute")
+    """Compile the arena once, and not in several processes at once, each for itself."""
+    say("compiling the arena unless it is; the first time this takes about a minute")
     if run(VENV_PYTHON, "-m", "royale_client.envs.arena.warm_up") != 0:
         raise SetupError("the arena could not be compiled: the lines above say why.")
 
@@ -348,6 +350,8 @@ def train(arguments: list[str]) -> int:
     """Train what was asked for, measure it where that says something; return the exit code."""
     course, minutes, others = train_arguments(arguments)
     ensure_installed(TRAIN_EXTRAS)
+    if course.opponents:
+        compile_arena()
     with tempfile.TemporaryDirectory() as folder, Job() as job:
         address_file = Path(folder) / "address"
         command, run_directory = server_command(course, others, address_file)

@@ -292,7 +292,7 @@ def test_battles_are_trained_for_some_minutes_measured_and_written_as_a_page(are
     code, output = arena.call("train", "--minutes", "0.01", "--", "--exp-name", "battles")
     assert code == 0
     assert "server | arguments arena-policy default ppo arena --port 0 --exp-name battles" in output
-    assert "battles | playing arena --battles" in output
+    assert "battles-1 | playing arena --battles" in output
     # One of two decided battles; the torn last line waits until it is whole.
     assert "0:00: 4,096 frames, " in output
     assert "; won 50% against random in training" in output
@@ -314,7 +314,7 @@ def test_a_measurement_that_fails_gives_its_exit_code(arena):
 
 def test_interrupted_training_is_not_measured(arena):
     process = arena.start("train", "--", "--exp-name", "battles")
-    read_until(process, "battles | playing")
+    read_until(process, "battles-1 | playing")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
