@@ -77,20 +77,20 @@ class ArenaPolicyConfig:
     """Settings of the arena policy: two residual trunks over tiles, and what reads them."""
 
     channels: int = 16
-    """Features of a tile in the actor's trunk."""
+    """Features of a cell in the actor's trunk."""
 
     blocks: int = 1
     """Residual blocks of the actor's trunk, two convolutions each."""
 
     critic_channels: int | None = None
-    """Features of a tile in the critic's trunk. None: as the actor's."""
+    """Features of a cell in the critic's trunk. None: as the actor's."""
 
     critic_blocks: int | None = None
     """Residual blocks of the critic's trunk. None: as the actor's."""
 
     stride: Literal[1, 2] = 2
-    """Step of the first convolution. 2: the trunk has a quarter of the tiles and costs a third to a
-    half; what is said of tiles still has all of them."""
+    """Tiles along either side of a cell of the trunks. 2: there are a quarter as many cells, which
+    costs a third to a half; what is said of tiles still has all of them."""
 
     hidden_size: int = 64
     """Width of the layer behind each trunk that sums up tiles and vector."""

@@ -285,12 +285,18 @@ def arena(checkout):
     checkout.program("royale-server", "import json\n" + listening_server(ARENA_SERVER))
     checkout.program("royale-env-client", "import sys; print('playing', *sys.argv[1:])")
     checkout.program("royale", ROYALE)
+    package = checkout.folder / "royale_client/envs/arena"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent, package.parent.parent):
+        (folder / "__init__.py").touch()
+    (package / "warm_up.py").write_text("print('compiled', flush=True)")
     return checkout
 
 
 def test_battles_are_trained_for_some_minutes_measured_and_written_as_a_page(arena):
     code, output = arena.call("train", "--minutes", "0.01", "--", "--exp-name", "battles")
     assert code == 0
+    assert output.index("compiled") < output.index("server |")
     assert "server | arguments arena-policy default ppo arena --port 0 --exp-name battles" in output
     assert "battles-1 | playing arena --battles" in output
     # One of two decided battles; the torn last line waits until it is whole.
