@@ -44,6 +44,8 @@ VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 TRAIN_EXTRAS = frozenset({"server", "gym", "arena"})
 TEST_EXTRAS = frozenset({"server", "gym", "mujoco", "fast", "dev"})
 PARALLEL = ("-n", "auto", "--dist", "worksteal")  # the last tests take long: nobody idles
+# Server and clients share the cores: a thread that spins while it waits takes them from others.
+REST_WHILE_WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 CLIENT_GRACE_S = 10  # for a client to end by itself once the server has ended
 
 USAGE = """\
@@ -101,8 +103,10 @@ COURSES = {
         },
         clients=dict.fromkeys(
             ("battles-1", "battles-2"),
-            ("arena", "--battles", "64", "--log-level", "warning")
-            + ("--bots", "random", "heuristic", "push"),
+            (
+                *("arena", "--battles", "64", "--log-level", "warning"),
+                *("--bots", "random", "heuristic", "push"),
+            ),
         ),
         minutes=9.0,
         opponents=("random", "heuristic"),
@@ -288,7 +292,9 @@ class Job:
         process = subprocess.Popen(
             [str(word) for word in command],
             cwd=ROOT,
-            env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
+            env=REST_WHILE_WAITING
+            | dict(os.environ)
+            | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

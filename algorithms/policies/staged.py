@@ -141,8 +141,8 @@ def _stage(logits: Tensor, legal: Tensor) -> Stage:
 class _MaskedSoftmax(torch.autograd.Function):
     """Log-probabilities and their entropy, with a gradient by hand.
 
-    Hundreds of tiles make the steps of an automatic gradient dear: this takes half the time. With
-    p the probabilities and H the entropy, ``dH/dz = -p (log p + H)`` of the logits z.
+    With hundreds of tiles the many steps of an automatic one cost more than a convolution. With p
+    the probabilities and H the entropy, ``dH/dz = -p (log p + H)`` of the logits z.
     """
 
     @staticmethod
