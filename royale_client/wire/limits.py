@@ -15,9 +15,8 @@ class Limits:
 
     max_message_bytes: int = 64 * MIB
     """Bytes of one message, header and arrays together."""
-    max_header_bytes: int = MIB
-    """Bytes of the header map. Small on purpose: a header costs up to 80 times its size decoded.
-    Large enough for the records of 200 episodes of a hundred metrics that end at once."""
+    max_header_bytes: int = MIB // 4
+    """Bytes of the header map. Small on purpose: a header costs up to 80 times its size decoded."""
     max_header_nesting: int = 40
     """Depth of maps and lists in a header; a space of 16 nested levels takes 34."""
     max_arrays: int = 1024

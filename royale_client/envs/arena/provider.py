@@ -18,10 +18,6 @@ ENV_ID = "royale/arena"
 _INSTALL = "the arena needs numba: pip install 'royale-rl[arena]'"
 _SHAPING = ("crowns", "tower_hp", "elixir")
 
-MOST_BATTLES = 96
-"""Battles of a group. All may end in one decision, and the records of both seats of each must then
-fit into the header of one message."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaConfig:
@@ -74,14 +70,8 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
     """Build one group of ``num_battles`` battles.
 
     Raises:
-        ConfigError: If numba is missing, or there are too many battles.
+        ConfigError: If numba is missing.
     """
-    if num_battles > MOST_BATTLES:
-        raise ConfigError(
-            f"--battles: got {num_battles} in one group, expected at most {MOST_BATTLES}: if they "
-            "all end at once, their records must fit into one message; start several clients, or "
-            "use --groups 2"
-        )
     try:
         from royale_client.envs.arena.compiled import is_compiled
         from royale_client.envs.arena.driver import ArenaDriver

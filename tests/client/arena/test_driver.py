@@ -1,12 +1,11 @@
 """The arena as a client's driver: both seats are slots, and a snapshot continues exactly."""
 
-import msgpack
 import numpy as np
 import pytest
 
 from royale_client.cli import parse_flags
 from royale_client.driver import SnapshotError, Turn
-from royale_client.envs.arena.provider import MOST_BATTLES, PROVIDER, ArenaConfig
+from royale_client.envs.arena.provider import PROVIDER, ArenaConfig
 from royale_client.envs.arena.rules import ACTIONS
 from royale_client.hello import make_hello
 from royale_client.snapshots.encoding import pack, unpack
@@ -191,25 +190,6 @@ def test_battles_is_what_this_family_calls_num_envs() -> None:
 def test_a_bot_that_there_is_not_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"--bots.*nobody"):
         PROVIDER.make(ArenaConfig(bots=("noop", "nobody")), BATTLES)
-
-
-def test_records_of_a_full_group_fit_into_one_message() -> None:
-    # Battles begun together that nobody decides all end together, at the cap.
-    driver = make()
-    seated = [seat(s, 0, "heuristic" if s else "") for s in range(SLOTS)]
-    driver.assign([*seated, *(seat(s, 1) for s in range(SLOTS))], afresh=True)
-    turn = driver.reset(SEEDS)
-    sizes: list[int] = []
-    while len(sizes) < SLOTS:
-        turn = driver.step((np.zeros(len(turn.observations[0]), np.int64),))
-        sizes += [len(msgpack.packb(dict(record))) for record in turn.episodes]
-    # Two hundredths for what other battles count further, and the rest of a header.
-    assert 1.02 * 2 * MOST_BATTLES * max(sizes) < Limits().max_header_bytes
-
-
-def test_more_battles_than_fit_are_refused() -> None:
-    with pytest.raises(ConfigError, match="--battles: got 97 in one group, expected at most 96"):
-        PROVIDER.make(ArenaConfig(), MOST_BATTLES + 1)
 
 
 def seat(slot: int, episode: int, bot: str = "") -> SeatAssignment:
