@@ -44,8 +44,6 @@ VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 TRAIN_EXTRAS = frozenset({"server", "gym", "arena"})
 TEST_EXTRAS = frozenset({"server", "gym", "mujoco", "fast", "dev"})
 PARALLEL = ("-n", "auto", "--dist", "worksteal")  # the last tests take long: nobody idles
-# Server and clients share the cores: a thread that spins while it waits takes them from others.
-REST_WHILE_WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 CLIENT_GRACE_S = 10  # for a client to end by itself once the server has ended
 
 USAGE = """\
@@ -292,9 +290,7 @@ class Job:
         process = subprocess.Popen(
             [str(word) for word in command],
             cwd=ROOT,
-            env=REST_WHILE_WAITING
-            | dict(os.environ)
-            | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
+            env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -596,6 +592,8 @@ def main(arguments: list[str]) -> int:
         print(f"x.py: no command {command!r}; there are {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, leave_on)
+    # Processes share the cores: a thread of theirs that spins while it waits takes them from others.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return COMMANDS[command](arguments[1:])
     except SetupError as error:
