@@ -592,7 +592,7 @@ def main(arguments: list[str]) -> int:
         print(f"x.py: no command {command!r}; there are {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, leave_on)
-    # Processes share the cores: a thread of theirs that spins while it waits takes them from others.
+    # Processes share the cores: a thread that spins while it waits takes them from others.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return COMMANDS[command](arguments[1:])
