@@ -77,23 +77,6 @@ class Stages(NamedTuple):
     """Shape ``(n, S, T)``."""
 
 
-def layout(num_slots: int, num_tiles: int) -> Tensor:
-    """Return slot and tile of every action as `Stages.flat` composes them, -1 for waiting.
-
-    Found by composing numbers that say where they come from, so that it cannot differ from what the
-    policy does.
-
-    Returns:
-        int64, shape ``(1 + S · T, 2)``.
-    """
-    slots = torch.arange(num_slots, dtype=torch.float64)[None] * num_tiles
-    tiles = torch.arange(num_tiles, dtype=torch.float64).expand(1, num_slots, num_tiles)
-    gate = torch.tensor([[-1.0, 0.0]], dtype=torch.float64)
-    origins = Stages(gate, slots, tiles).flat()[0].long()
-    parts = torch.stack([origins // num_tiles, origins % num_tiles], dim=1)
-    return parts.masked_fill((origins < 0)[:, None], -1)
-
-
 def masked_stages(outputs: StageOutputs, mask: Tensor) -> Stages:
     """Normalise every stage over what the mask leaves of it.
 
@@ -289,3 +272,26 @@ def choose_in_stages(
         log_probs[rows] += of_slots[k, slots]
         log_probs[rows] += of_tiles[k, tiles]
     return Chosen(actions, log_probs)
+
+
+def layout(num_slots: int, num_tiles: int) -> IntArray:
+    """Return slot and tile of every action as `choose_in_stages` composes them, -1 for waiting.
+
+    Found by choosing each of them, so that it cannot differ from what the policy does.
+
+    Returns:
+        Shape ``(1 + S · T, 2)``.
+    """
+    slots = np.arange(num_slots).repeat(num_tiles)
+    tiles = np.tile(np.arange(num_tiles), num_slots)
+    chosen = choose_in_stages(
+        np.tile(np.array([-1.0, 0.0], np.float32), (len(slots), 1)),
+        np.ones((len(slots), 1 + len(slots)), np.bool_),
+        num_slots,
+        slots_of=lambda rows: np.eye(num_slots, dtype=np.float32)[slots[rows]],
+        tiles_of=lambda rows, _: np.eye(num_tiles, dtype=np.float32)[tiles[rows]],
+        numbers=None,
+    )
+    parts = np.full((1 + len(slots), 2), -1, np.int64)
+    parts[chosen.actions] = np.stack([slots, tiles], axis=1)
+    return parts
