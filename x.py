@@ -481,9 +481,8 @@ def won_battles(episodes: list[dict[str, Any]], opponents: Sequence[str]) -> str
     """Say which share of decided battles was won against each of some bots; "" if none ended."""
     texts = []
     for name in opponents:
-        rates = [
-            e["metrics/win_rate"] for e in episodes if e.get("opponent", "").endswith(f" {name}")
-        ]
+        fought = [e for e in episodes if e.get("opponent", "").endswith(f" {name}")]
+        rates = [e.get("metrics/win_rate", (0, 0)) for e in fought]  # long lists leave some out
         decided = sum(rate[1] for rate in rates)
         if decided:
             texts.append(f"{sum(rate[0] for rate in rates) / decided:.0%} against {name}")
