@@ -21,6 +21,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import shlex
 import signal
@@ -28,10 +29,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
@@ -39,17 +41,19 @@ STAMP = VENV / "royale-setup.json"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 
-TRAIN_EXTRAS = frozenset({"server", "gym"})
+TRAIN_EXTRAS = frozenset({"server", "gym", "arena"})
 TEST_EXTRAS = frozenset({"server", "gym", "mujoco", "fast", "dev"})
-CLIENTS = ("client-1", "client-2")
 PARALLEL = ("-n", "auto", "--dist", "worksteal")  # the last tests take long: nobody idles
 CLIENT_GRACE_S = 10  # for a client to end by itself once the server has ended
 
 USAGE = """\
 usage: python3 x.py COMMAND [arguments]
 
-  train [-- SERVER ARGUMENTS]   train CartPole-v1 with one server and two clients on this machine,
-                                for example: python3 x.py train -- --seed 3 --exp-name first
+  train [--env arena|cartpole] [--minutes N] [-- SERVER ARGUMENTS]
+       arena                    the default: train a bot for battles on this machine, 9 minutes;
+                                then let it play scripted bots, and write battles as pages
+       cartpole                 train CartPole-v1 with one server and two clients until solved
+                                for example: python3 x.py train --minutes 3 -- --seed 3
   test [PYTEST ARGUMENTS]       run the tests, for example: python3 x.py test tests/architecture -x
        --learning               instead: the tests that train until a return bar is met
        --chaos                  instead: the tests that kill processes and cut connections
@@ -59,6 +63,63 @@ Every command first makes .venv and installs what it needs; later calls skip tha
 ROYALE_PIP_ARGS holds extra arguments for pip install, for example another index for torch:
 ROYALE_PIP_ARGS='--extra-index-url URL' python3 x.py train
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """One thing that ``train`` can train."""
+
+    name: str
+    """Beginning of a run's name."""
+
+    pair: tuple[str, str, str, str]
+    """Policy and algorithm, each with its variant."""
+
+    server: Mapping[str, str]
+    """Flags of the server that the command line may replace, by name."""
+
+    clients: Mapping[str, tuple[str, ...]]
+    """Words of each client's command, by the client's name."""
+
+    minutes: float | None
+    """When to stop; None: when the server is done."""
+
+    opponents: tuple[str, ...]
+    """Bots to measure the result against."""
+
+
+COURSES = {
+    "arena": Course(
+        name="arena",
+        pair=("arena-policy", "default", "ppo", "arena"),
+        server={
+            "torch-threads": str(min(4, os.cpu_count() or 1)),  # clients rest while it learns
+            "selfplay.mix": "mirror=0.2,pool=0.1,scripted=0.7",
+            "algo.total-timesteps": "100000000",  # the clock ends it
+            "save-every": "50",
+            "log-level": "warning",  # the lines of this script are enough
+        },
+        clients=dict.fromkeys(
+            ("battles-1", "battles-2"),
+            (
+                *("arena", "--battles", "64", "--log-level", "warning"),
+                *("--bots", "random", "heuristic", "push"),
+            ),
+        ),
+        minutes=9.0,
+        opponents=("random", "heuristic"),
+    ),
+    "cartpole": Course(
+        name="cartpole",
+        pair=("mlp-policy", "default", "ppo", "classic"),
+        server={"algo.stop-at-return": "475"},  # CartPole counts as solved
+        clients=dict.fromkeys(
+            ("client-1", "client-2"), ("gym", "--env-id", "CartPole-v1", "--num-envs", "8")
+        ),
+        minutes=None,
+        opponents=(),
+    ),
+}
 
 
 class SetupError(Exception):
@@ -151,8 +212,8 @@ def install(extras: frozenset[str]) -> None:
 
 
 def compile_arena() -> None:
-    """Compile the arena once, before several processes of the tests would, each for itself."""
-    say("compiling the arena; the first time this takes about a minute")
+    """Compile the arena once, and not in several processes at once, each for itself."""
+    say("compiling the arena unless it is; the first time this takes about a minute")
     if run(VENV_PYTHON, "-m", "royale_client.envs.arena.warm_up") != 0:
         raise SetupError("the arena could not be compiled: the lines above say why.")
 
@@ -207,7 +268,7 @@ def leave_on(signum: int, frame: FrameType | None) -> None:
 class Job:
     """Processes that belong together; their lines are shown under their names.
 
-    They do not receive the terminal's Ctrl-C themselves: ``pass_signals_to`` gives it, exactly
+    They do not receive the terminal's Ctrl-C themselves: ``Signals`` gives it, exactly
     once, to the one that decides. Leaving the ``with`` block ends all that still run.
     """
 
@@ -253,58 +314,195 @@ def show_lines(name: str, stream: IO[str]) -> None:
             print(f"{name:>8} | {line.rstrip()}", flush=True)
 
 
-def pass_signals_to(process: subprocess.Popen[str]) -> None:
-    """Let Ctrl-C, a request to end and a closed terminal reach this process, and only it."""
-    for name, passed_on in (("SIGINT", "SIGINT"), ("SIGTERM", "SIGTERM"), ("SIGHUP", "SIGTERM")):
-        if os.name == "posix":
-            signal.signal(getattr(signal, name), sender(process, getattr(signal, passed_on)))
+class Signals:
+    """Ctrl-C, a request to end and a closed terminal, all passed on to one process.
 
+    Leaving the ``with`` block gives them their former meaning.
+    """
 
-def sender(process: subprocess.Popen[str], signum: int) -> Callable[[int, FrameType | None], None]:
-    """Make a signal handler that sends ``signum`` to the process."""
-    return lambda _signum, _frame: process.send_signal(signum)
+    PASSED_ON = (("SIGINT", "SIGINT"), ("SIGTERM", "SIGTERM"), ("SIGHUP", "SIGTERM"))
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.have_come = False
+        self._process = process
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Signals":
+        for name, passed_on in self.PASSED_ON if os.name == "posix" else ():
+            signum = getattr(signal, name)
+            self._before[signum] = signal.signal(signum, self._sender(getattr(signal, passed_on)))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _sender(self, signum: int) -> Callable[[int, FrameType | None], None]:
+        def send(_signum: int, _frame: FrameType | None) -> None:
+            self.have_come = True
+            self._process.send_signal(signum)
+
+        return send
 
 
 # -- commands ----------------------------------------------------------------------------------
 
 
 def train(arguments: list[str]) -> int:
-    """Train CartPole-v1 with one server and two clients; return the server's exit code."""
+    """Train what was asked for, measure it where that says something; return the exit code."""
+    course, minutes, others = train_arguments(arguments)
     ensure_installed(TRAIN_EXTRAS)
-    arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
+    if course.opponents:
+        compile_arena()
     with tempfile.TemporaryDirectory() as folder, Job() as job:
         address_file = Path(folder) / "address"
-        command, run_directory = server_command(arguments, address_file)
+        command, run_directory = server_command(course, others, address_file)
         server = job.start("server", *command)
-        pass_signals_to(server)
-        port = wait_for_port(server, address_file)
-        clients = {name: job.start(name, *client_command(name, port)) for name in CLIENTS if port}
-        code = wait_for_end(server, clients)
+        with Signals(server) as signals:
+            port = wait_for_port(server, address_file)
+            clients = {
+                name: job.start(name, *client_command(name, words, port))
+                for name, words in course.clients.items()
+                if port
+            }
+            watch = Watch(run_directory, minutes, course.opponents)
+            code = wait_for_end(server, clients, watch)
     if run_directory.exists():
         say(f"run directory: {run_directory}")
+    if code == 0 and course.opponents and not signals.have_come:
+        code = measure(run_directory, course.opponents)
     say(f"ended with exit code {code}")
     return code
 
 
-def server_command(arguments: list[str], address_file: Path) -> tuple[list[str | Path], Path]:
-    """Return the command of a PPO server, on a free port by default, and the run's directory."""
+def train_arguments(arguments: list[str]) -> tuple[Course, float | None, list[str]]:
+    """Return what to train, for how many minutes, and the arguments of the server."""
+    parser = argparse.ArgumentParser(prog="x.py train", add_help=False, allow_abbrev=False)
+    parser.add_argument("--env", choices=COURSES, default="arena")
+    parser.add_argument("--minutes", type=float)
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    chosen, others = parser.parse_known_args(arguments[:at])
+    if chosen.minutes is not None and not 0 < chosen.minutes < math.inf:
+        raise SetupError(f"--minutes {chosen.minutes}: expected a number above 0")
+    course = COURSES[chosen.env]
+    minutes = course.minutes if chosen.minutes is None else chosen.minutes
+    return course, minutes, others + arguments[at + 1 :]
+
+
+def server_command(
+    course: Course, arguments: list[str], address_file: Path
+) -> tuple[list[str | Path], Path]:
+    """Return the command of a server, on a free port by default, and the run's directory."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--port", default="0")
-    parser.add_argument("--exp-name", default=time.strftime("cartpole-%Y%m%d-%H%M%S"))
+    parser.add_argument("--exp-name", default=time.strftime(f"{course.name}-%Y%m%d-%H%M%S"))
     parser.add_argument("--checkpoint-base-dir", default="runs")
-    parser.add_argument("--algo.stop-at-return", default="475")  # CartPole counts as solved
+    for name, default in course.server.items():
+        parser.add_argument(f"--{name}", default=default)
     chosen, others = parser.parse_known_args(arguments)
-    command: list[str | Path] = [BIN / "royale-server", "mlp-policy", "default", "ppo", "classic"]
+    command: list[str | Path] = [BIN / "royale-server", *course.pair]
     for name, value in vars(chosen).items():
         command += ["--" + name.replace("_", "-"), value]
-    run_directory = ROOT / chosen.checkpoint_base_dir / "ppo" / "mlp-policy" / chosen.exp_name
+    policy, _, algorithm, _ = course.pair
+    run_directory = ROOT / chosen.checkpoint_base_dir / algorithm / policy / chosen.exp_name
     return [*command, "--address-file", address_file, *others], run_directory
 
 
-def client_command(name: str, port: int) -> list[str | Path]:
-    """Return the command of a client that runs eight environments for the server."""
-    words = ["gym", "--env-id", "CartPole-v1", "--num-envs", "8", "--client-name"]
-    return [BIN / "royale-env-client", *words, name, "--server-url", f"ws://127.0.0.1:{port}"]
+def client_command(name: str, words: Sequence[str], port: int | None) -> list[str | Path]:
+    """Return the command of a client."""
+    url = f"ws://127.0.0.1:{port}"
+    return [BIN / "royale-env-client", *words, "--client-name", name, "--server-url", url]
+
+
+class Watch:
+    """Says every now and then how far a run is, and asks its server to stop when time is up.
+
+    Args:
+        run_directory: Of the run; it need not exist yet.
+        minutes: When time is up; None for never.
+        opponents: Bots whose battles are worth a word; without any nothing is said.
+    """
+
+    SAY_EVERY_S = 20
+
+    def __init__(
+        self, run_directory: Path, minutes: float | None, opponents: Sequence[str]
+    ) -> None:
+        self._run_directory = run_directory
+        self._opponents = opponents
+        self._started_s = self._said_s = time.monotonic()
+        self._ends_s = None if minutes is None else self._started_s + 60 * minutes
+        self._read_to = 0
+
+    def look(self) -> None:
+        """Do what is due; called many times a second."""
+        now_s = time.monotonic()
+        if self._opponents and now_s - self._said_s >= self.SAY_EVERY_S:
+            self._said_s = now_s
+            self._say_how_far(now_s - self._started_s)
+        if self._ends_s is not None and now_s >= self._ends_s and self._run_directory.exists():
+            self._ends_s = None
+            say("time is up: the server saves and stops")
+            (self._run_directory / "control").write_text("q")
+
+    def _say_how_far(self, passed_s: float) -> None:
+        """Say frames and time, and how the battles went that ended since the last line."""
+        row = last_row(self._run_directory / "metrics.jsonl")
+        if row is None:
+            say(f"{clock(passed_s)}: nothing has been learnt yet")
+            return
+        won = won_battles(self._new_episodes(), self._opponents)
+        frames = row["run/step"]
+        say(f"{clock(passed_s)}: {frames:,} frames, {frames / passed_s:,.0f}/s{won}")
+
+    def _new_episodes(self) -> list[dict[str, Any]]:
+        with (self._run_directory / "episodes.jsonl").open("rb") as file:
+            file.seek(self._read_to)
+            whole = file.read().rpartition(b"\n")[0]
+        self._read_to += len(whole) + 1 if whole else 0
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+def clock(passed_s: float) -> str:
+    """Return a time as minutes and seconds."""
+    return f"{int(passed_s) // 60}:{int(passed_s) % 60:02}"
+
+
+def last_row(file: Path) -> dict[str, Any] | None:
+    """Return the newest row of a file with one JSON document a line; None before the first."""
+    if not file.exists():
+        return None
+    lines = file.read_bytes().rpartition(b"\n")[0].splitlines()
+    row: dict[str, Any] | None = json.loads(lines[-1]) if lines else None
+    return row
+
+
+def won_battles(episodes: list[dict[str, Any]], opponents: Sequence[str]) -> str:
+    """Say which share of decided battles was won against each of some bots; "" if none ended."""
+    texts = []
+    for name in opponents:
+        fought = [e for e in episodes if e.get("opponent", "").endswith(f" {name}")]
+        rates = [e.get("metrics/win_rate", (0, 0)) for e in fought]  # long lists leave some out
+        decided = sum(rate[1] for rate in rates)
+        if decided:
+            texts.append(f"{sum(rate[0] for rate in rates) / decided:.0%} against {name}")
+    return f"; won {', '.join(texts)} in training" if texts else ""
+
+
+def measure(run_directory: Path, opponents: Sequence[str]) -> int:
+    """Let the newest checkpoint play, and write a battle as a page; return the exit code."""
+    royale, replays = BIN / "royale", run_directory / "replays"
+    against = [word for name in opponents for word in ("--against", name)]
+    say("measuring: every deal from both sides ...")
+    code = run(royale, "eval", run_directory, *against, "--replays", replays)
+    battles = sorted(replays.glob("*.json")) if code == 0 else []
+    for battle in battles:
+        page = battle.with_suffix(".html")
+        code = code or run(royale, "replay", battle, "--page", page)
+    if battles and code == 0:
+        say(f"a battle to watch, in a browser: {battles[0].with_suffix('.html')}")
+        say(f"the same as text: {royale} replay {battles[0]}")
+    return code
 
 
 def wait_for_port(server: subprocess.Popen[str], address_file: Path) -> int | None:
@@ -315,12 +513,15 @@ def wait_for_port(server: subprocess.Popen[str], address_file: Path) -> int | No
     return int(address_file.read_text().rpartition(":")[2])
 
 
-def wait_for_end(server: subprocess.Popen[str], clients: dict[str, subprocess.Popen[str]]) -> int:
+def wait_for_end(
+    server: subprocess.Popen[str], clients: dict[str, subprocess.Popen[str]], watch: Watch
+) -> int:
     """Wait for the server, then for the clients it told to stop; return the job's exit code.
 
     A client that fails ends the job: the server is asked to save and stop.
     """
     while not ends_within(server, 0.1):
+        watch.look()
         failed = [name for name, client in clients.items() if client.poll()]
         # A server that crashed takes its clients along: see first whether that is the story.
         if failed and not ends_within(server, 2):
@@ -390,6 +591,8 @@ def main(arguments: list[str]) -> int:
         print(f"x.py: no command {command!r}; there are {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, leave_on)
+    # Processes share the cores: a thread that spins while it waits takes them from others.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return COMMANDS[command](arguments[1:])
     except SetupError as error:

@@ -68,7 +68,18 @@ class Distribution(ABC):
         return {}
 
 
-class Categorical(Distribution):
+class SingleChoice(Distribution):
+    """One choice for each row, whose category 0 is to do nothing. Actions are int64 ``(n,)``."""
+
+    @abstractmethod
+    def noop_entropy(self) -> Tensor:
+        """Return the entropy of the question «category 0 or any other», in nats. Shape ``(n,)``.
+
+        0 where the mask has answered it.
+        """
+
+
+class Categorical(SingleChoice):
     """One choice out of k for each row. Actions are int64 of shape ``(n,)``, from 0.
 
     A masked action has probability exactly 0 and receives no gradient.
@@ -86,7 +97,7 @@ class Categorical(Distribution):
             raise ValueError(f"Categorical: logits must be (n, k), got {tuple(logits.shape)}")
         if mask is not None:
             mask = _checked(mask, logits)
-            _refuse_empty(mask)
+            refuse_empty(mask)
         self._choices = _Choices(logits, None if mask is None else ~mask)
 
     def sample(self, noise: Noise, purpose: int = Purpose.ACTION) -> Tensor:
@@ -106,10 +117,7 @@ class Categorical(Distribution):
         return self._choices.entropy()
 
     def noop_entropy(self) -> Tensor:
-        """Return the entropy of the question «category 0 or any other», in nats. Shape ``(n,)``.
-
-        0 where the mask has answered it.
-        """
+        """Return how open the question «category 0 or any other» is; see the base class."""
         return self._choices.first_entropy()
 
 
@@ -137,7 +145,7 @@ class MultiCategorical(Distribution):
         grid = _on_grid(logits, sizes, fill=0.0)
         if mask is not None:
             allowed = _on_grid(_checked(mask, logits), sizes, fill=False)
-            _refuse_empty(allowed)
+            refuse_empty(allowed)
             self._choices = _Choices(grid, ~allowed)
         elif parts * widest != total:
             self._choices = _Choices(grid, _surplus(sizes).to(logits.device))
@@ -253,7 +261,15 @@ def _checked(mask: Tensor, logits: Tensor) -> Tensor:
     return mask.to(logits.device)
 
 
-def _refuse_empty(mask: Tensor) -> None:
+def refuse_empty(mask: Tensor) -> None:
+    """Refuse masks that leave some choice without any possibility.
+
+    Args:
+        mask: Shape ``(n, …, k)``, bool.
+
+    Raises:
+        ValueError: If there is such a row.
+    """
     has_choice = mask.any(-1)
     if not bool(has_choice.all()):
         place = (~has_choice).nonzero()[0].tolist()

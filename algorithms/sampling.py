@@ -70,7 +70,7 @@ def categorical_log_prob(
 
 
 def categorical_by_inversion(
-    log_probs: FloatArray, legal: BoolArray, noise: Noise, *, deterministic: bool = False
+    log_probs: FloatArray, legal: BoolArray, numbers: FloatArray | None
 ) -> IntArray:
     """Choose one of many categories for each row, from one random number a row.
 
@@ -80,13 +80,12 @@ def categorical_by_inversion(
     Args:
         log_probs: Normalised over the legal categories. Shape ``(n, k)``.
         legal: What may be chosen, at least one category a row. Shape ``(n, k)``.
-        noise: Addresses of the rows.
-        deterministic: Take the likeliest, the first of several.
+        numbers: Uniform on (0, 1), ``(n,)``; None to take the likeliest, the first of several.
 
     Returns:
-        Shape ``(n,)``, from 0. Legal whatever the numbers are.
+        Shape ``(n,)``, from 0. Legal whatever the log-probabilities are.
     """
-    if deterministic:
+    if numbers is None:
         return choose(log_probs, legal, None)
     with np.errstate(invalid="ignore"):  # absurd numbers end at the first legal category
         shares = np.exp(log_probs)
@@ -94,7 +93,7 @@ def categorical_by_inversion(
         reached = np.cumsum(shares, axis=1, dtype=np.float64)
         total = reached[:, -1:]
         # Below the total whatever the rounding: an impossible category ends no stretch.
-        drawn = np.minimum(noise.uniform(Purpose.ACTION, 1) * total, np.nextafter(total, 0.0))
+        drawn = np.minimum(numbers[:, None] * total, np.nextafter(total, 0.0))
         chosen: IntArray = (reached > drawn).argmax(1)
         is_absurd = ~(np.isfinite(total[:, 0]) & (total[:, 0] > 0.0))
     return np.where(is_absurd, legal.argmax(1), chosen) if is_absurd.any() else chosen

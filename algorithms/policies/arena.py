@@ -14,10 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from algorithms import sampling
 from algorithms.base import Inference
 from algorithms.config import refuse
-from algorithms.noise import Noise
+from algorithms.noise import Noise, Purpose
 from algorithms.policies.arena_network import (
     HEIGHT,
     NUM_ACTIONS,
@@ -26,9 +25,21 @@ from algorithms.policies.arena_network import (
     WIDTH,
     ArenaActor,
     ArenaCritic,
+    Cells,
+    to_cells,
 )
 from algorithms.policies.config import ArenaPolicyConfig
-from algorithms.policies.staged import StagedCategorical, layout, masked_stages
+from algorithms.policies.staged import (
+    NUM_STAGES,
+    Chosen,
+    StagedCategorical,
+    choose_in_stages,
+    gate_stage,
+    layout,
+    masked_log_softmax,
+    masked_stages,
+)
+from algorithms.sampling import Float32Array, FloatArray
 from algorithms.spaces import ArraySpec, Spaces
 from algorithms.split_policy import SplitPolicy
 from algorithms.storage import Array, BoolArray, IntArray
@@ -62,6 +73,7 @@ class ArenaPolicy(SplitPolicy):
         super().__init__()
         refuse(self.uid, space_problems(spaces, config))
         self.spaces = spaces
+        self._config = config
         planes, vector = leaves(spaces.observation)
         self.actor = ArenaActor(planes.shape[0], vector.shape[0], config)
         self.critic = ArenaCritic(planes.shape[0], vector.shape[0], config)
@@ -84,45 +96,70 @@ class ArenaPolicy(SplitPolicy):
         """Choose an action for each row; see the base class."""
         if masks is None:
             raise ValueError(f"{self.uid}: observations came without masks, which it needs")
-        tensors = self.prepare(observations)
-        log_probs = self._log_probs(tensors, masks)
-        samples = sampling.categorical_by_inversion(
-            log_probs, masks, noise, deterministic=deterministic
+        cells = self._cells(observations)
+        chosen = self._choose(cells, masks, None if deterministic else noise)
+        actions = chosen.actions + self._start if self._start else chosen.actions
+        return Inference(
+            actions=(actions,),
+            step_state={"action": chosen.actions, "log_prob": chosen.log_probs},
+            later=lambda: {"value": self._values(cells)},
         )
-
-        def later() -> dict[str, Array]:
-            log_prob = log_probs[np.arange(len(samples)), samples]
-            return {"log_prob": log_prob, "value": self._values(tensors)}
-
-        actions = samples + self._start if self._start else samples
-        return Inference(actions=(actions,), step_state={"action": samples}, later=later)
 
     @torch.inference_mode()
-    def _log_probs(self, tensors: tuple[Tensor, ...], masks: BoolArray) -> npt.NDArray[np.float32]:
-        """Return the log-probability of every action. Shape ``(n, 961)``."""
+    def _choose(self, cells: Cells, masks: BoolArray, noise: Noise | None) -> Chosen:
+        """Decide for all rows; those that can only wait are not shown to the actor."""
+        numbers = None if noise is None else noise.uniform(Purpose.ACTION, NUM_STAGES)
+        may_act = masks[:, 1:].any(1)
+        if may_act.all():
+            return self._decide(cells, masks, numbers)
+        chosen = Chosen(np.zeros(len(masks), np.int64), np.zeros(len(masks), np.float32))
+        if may_act.any():
+            rows = may_act.nonzero()[0]
+            some = Cells(*(tensor[rows] for tensor in cells))
+            drawn = None if numbers is None else numbers[rows]
+            chosen.actions[rows], chosen.log_probs[rows] = self._decide(some, masks[rows], drawn)
+        return chosen
+
+    def _decide(self, cells: Cells, masks: BoolArray, numbers: FloatArray | None) -> Chosen:
+        """Ask the actor; what it says of places is only computed where something is played."""
+        actor = self.actor
+        looked = actor.look(cells)
+        hand = actor.hand(looked.summary, cells.vector)
         mask = self._tensor(masks)
-        log_probs: npt.NDArray[np.float32] = (
-            masked_stages(self.actor(*tensors), mask).flat().numpy(force=True)
+        legal = mask[:, 1:].view(len(mask), NUM_SLOTS, NUM_TILES)
+        is_open = legal.any(-1)
+
+        def slots_of(rows: IntArray) -> Float32Array:
+            return _as_array(masked_log_softmax(actor.of_slots(hand[rows]), is_open[rows]))
+
+        def tiles_of(rows: IntArray, slots: IntArray) -> Float32Array:
+            scores = actor.of_tiles(looked.features[rows], hand[rows, slots][:, None])
+            return _as_array(masked_log_softmax(scores[:, 0], legal[rows, slots]))
+
+        gate = masked_log_softmax(*gate_stage(actor.to_act(looked), mask[:, 0], is_open))
+        return choose_in_stages(
+            _as_array(gate), masks, NUM_SLOTS, slots_of=slots_of, tiles_of=tiles_of, numbers=numbers
         )
-        return log_probs
 
     def values(self, observations: tuple[Array, ...]) -> npt.NDArray[np.float32]:
         """Return ``V(s)`` of each row. Shape ``(n,)``."""
-        return self._values(self.prepare(observations))
+        return self._values(self._cells(observations))
 
     @torch.inference_mode()
-    def _values(self, tensors: tuple[Tensor, ...]) -> npt.NDArray[np.float32]:
-        values: npt.NDArray[np.float32] = self.critic(*tensors).numpy(force=True)
-        return values
+    def _values(self, cells: Cells) -> Float32Array:
+        return _as_array(self.critic(cells))
 
     def prepare(self, observations: tuple[Array, ...]) -> tuple[Tensor, ...]:
-        """Return tiles ``(n, 20, 12, P)``, uint8 as they came, and vectors ``(n, V)``."""
+        """Return what is the same for every weight, in the order of ``Cells``."""
+        return self._cells(observations)
+
+    def _cells(self, observations: tuple[Array, ...]) -> Cells:
         planes, vector = (self._tensor(leaf) for leaf in observations)
-        return planes.permute(0, 2, 3, 1).contiguous(), vector
+        return to_cells(planes, vector, self._config)
 
     def action_layout(self) -> IntArray:
         """Return slot, row and column of every action. Shape ``(961, 3)``."""
-        slots, tiles = layout(NUM_SLOTS, NUM_TILES).numpy().T
+        slots, tiles = layout(NUM_SLOTS, NUM_TILES).T
         waits = tiles < 0
         rows, columns = np.where(waits, -1, tiles // WIDTH), np.where(waits, -1, tiles % WIDTH)
         return np.stack([slots, rows, columns], axis=1)
@@ -137,12 +174,17 @@ class ArenaPolicy(SplitPolicy):
         """Return how the actor would choose; see the base class."""
         if masks is None:
             raise ValueError(f"{self.uid}: observations came without masks, which it needs")
-        return StagedCategorical(masked_stages(self.actor(*observations), masks), masks)
+        return StagedCategorical(masked_stages(self.actor(Cells(*observations)), masks), masks)
 
     def evaluate_values(self, observations: tuple[Tensor, ...]) -> Tensor:
         """Return ``V(s)`` of each row, with gradients. Shape ``(n,)``."""
-        values: Tensor = self.critic(*observations)
+        values: Tensor = self.critic(Cells(*observations))
         return values
+
+
+def _as_array(tensor: Tensor) -> Float32Array:
+    array: Float32Array = tensor.numpy(force=True)
+    return array
 
 
 def space_problems(spaces: Spaces, config: ArenaPolicyConfig) -> list[str]:
@@ -186,6 +228,12 @@ def _observation_problems(space: SpaceSpec, config: ArenaPolicyConfig) -> list[s
         )
     if not _is_box(vector, "float32", 1):
         found.append(f"observation vector: got {_described(vector)}, {_EXPECTED}")
+    elif config.hand_start + NUM_SLOTS * config.hand_names > vector.shape[0]:
+        found.append(
+            f"--policy.hand-start, --policy.hand-names: got {config.hand_start} and "
+            f"{config.hand_names}; {NUM_SLOTS} slots of that many entries do not fit into the "
+            f"vector's {vector.shape[0]}"
+        )
     return found
 
 

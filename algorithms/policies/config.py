@@ -77,20 +77,20 @@ class ArenaPolicyConfig:
     """Settings of the arena policy: two residual trunks over tiles, and what reads them."""
 
     channels: int = 16
-    """Features of a tile in the actor's trunk."""
+    """Features of a cell in the actor's trunk."""
 
     blocks: int = 1
     """Residual blocks of the actor's trunk, two convolutions each."""
 
     critic_channels: int | None = None
-    """Features of a tile in the critic's trunk. None: as the actor's."""
+    """Features of a cell in the critic's trunk. None: as the actor's."""
 
     critic_blocks: int | None = None
     """Residual blocks of the critic's trunk. None: as the actor's."""
 
     stride: Literal[1, 2] = 2
-    """Step of the first convolution. 2: the trunk has a quarter of the tiles and costs a third to a
-    half; what is said of tiles still has all of them."""
+    """Tiles along either side of a cell of the trunks. 2: there are a quarter as many cells, which
+    costs a third to a half; what is said of tiles still has all of them."""
 
     hidden_size: int = 64
     """Width of the layer behind each trunk that sums up tiles and vector."""
@@ -103,6 +103,13 @@ class ArenaPolicyConfig:
 
     card_embedding: int = 4
     """Numbers that a card's name becomes."""
+
+    hand_start: int = 2
+    """Entry of the vector with which the names of the cards in hand begin."""
+
+    hand_names: int = 17
+    """Entries of the vector for each slot of the hand; one of them is 1 and says which card it
+    is."""
 
     act_probability: float = 0.1
     """How likely the untrained policy acts where it can, in (0, 1); it waits otherwise. One that
@@ -125,6 +132,8 @@ class ArenaPolicyConfig:
         if len(set(planes)) != len(planes) or min(planes, default=0) < 0:
             found.append(f"--policy.card-planes: got {planes}, expected different numbers from 0")
         found += at_least_one("--policy.card-embedding", self.card_embedding)
+        found += not_negative("--policy.hand-start", self.hand_start)
+        found += at_least_one("--policy.hand-names", self.hand_names)
         if not 0.0 < self.act_probability < 1.0:
             found.append(f"--policy.act-probability: got {self.act_probability}, expected (0, 1)")
         return found

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from algorithms.advantages import scale_advantages
 from algorithms.base import TrainablePolicy
-from algorithms.distributions import Categorical, Distribution
+from algorithms.distributions import Distribution, SingleChoice
 from algorithms.errors import UpdateError
 from algorithms.ppo.batch import TrainingBatch
 from algorithms.ppo.config import PPOConfig
@@ -220,10 +220,10 @@ class LossTerms:
 
 
 def _noop_entropy(distribution: Distribution, policy: SplitPolicy) -> Tensor:
-    if not isinstance(distribution, Categorical):
+    if not isinstance(distribution, SingleChoice):
         raise UpdateError(
             f"--algo.noop-ent-coef: policy {policy.uid} chooses by {type(distribution).__name__}, "
-            "expected a Categorical; use 0"
+            "expected a SingleChoice; use 0"
         )
     return distribution.noop_entropy()
 

@@ -12,7 +12,15 @@ NUM_ACTIONS = 961
 PLANES = BoxSpec(0, 255, (6, 20, 12), "uint8")
 VECTOR = BoxSpec(-1, 1, (5,), "float32")
 OBSERVATION = DictSpec((("planes", PLANES), ("vector", VECTOR)))
-SMALL = {"channels": 4, "blocks": 1, "hidden_size": 8, "keys": 4, "card_planes": (1,)}
+SMALL = {
+    "channels": 4,
+    "blocks": 1,
+    "hidden_size": 8,
+    "keys": 4,
+    "card_planes": (1,),
+    "hand_start": 1,
+    "hand_names": 1,
+}
 
 
 def make_spaces(observation=OBSERVATION, action=None, masks=True):

@@ -198,6 +198,28 @@ def test_every_weight_is_learnt():
     assert still == []
 
 
+def test_what_is_learnt_of_a_card_holds_in_every_slot():
+    # Slots 0 and 3 hold the same card: whatever the weights, they ask for the same.
+    policy = make_arena_policy(hand_start=0, hand_names=1)
+    planes, vector = observe(1)
+    vector[0, 3] = vector[0, 0]
+    masks = np.ones((1, NUM_ACTIONS), bool)
+    tensors = policy.prepare((planes, vector))
+    log_probs = torch.stack(
+        [
+            policy.distribution(tensors, torch.from_numpy(masks)).log_prob(torch.tensor([a]))[0]
+            for a in (1 + 17, 1 + 3 * 240 + 17, 1 + 240 + 17)
+        ]
+    ).tolist()
+    assert log_probs[0] == pytest.approx(log_probs[1], abs=1e-6)
+    assert log_probs[0] != pytest.approx(log_probs[2], abs=1e-6)
+
+
+def test_hand_that_the_vector_does_not_hold_is_refused():
+    with pytest.raises(ConfigError, match=r"--policy.hand-start, --policy.hand-names: got 2 and 1"):
+        make_arena_policy(hand_start=2, hand_names=1)
+
+
 def test_two_names_differ_by_more_than_their_numbers():
     # Plane 1 holds names. Without the embedding of name 9 only its number is left to see.
     policy = make_arena_policy()
@@ -228,7 +250,7 @@ def test_tile_is_where_the_observation_has_it(stride):
         actor.summary.layer.weight.zero_()
         actor.summary.layer.bias.fill_(1.0)
         one, other = (
-            actor(*policy.prepare((rows, vector))).tiles.view(4, 20, 12)
+            actor(policy.prepare((rows, vector))).tiles.view(4, 20, 12)
             for rows in (planes, changed)
         )
     moved = (one - other).abs().amax(0) > 1e-6
@@ -305,6 +327,8 @@ def test_plane_of_names_that_is_not_there_is_refused():
         ({"card_planes": (2, 2)}, r"--policy.card-planes: got \(2, 2\)"),
         ({"card_planes": (-1,)}, r"--policy.card-planes: got \(-1,\)"),
         ({"card_embedding": 0}, "--policy.card-embedding: got 0"),
+        ({"hand_start": -1}, "--policy.hand-start: got -1"),
+        ({"hand_names": 0}, "--policy.hand-names: got 0"),
         ({"act_probability": 1.0}, "--policy.act-probability: got 1.0"),
     ],
 )
@@ -316,12 +340,12 @@ def test_senseless_settings_are_refused(settings, flag):
 @pytest.mark.parametrize(
     ("settings", "name", "shape"),
     [
-        ({"channels": 6}, "actor.trunk.amounts.weight", (6, 6, 3, 3)),
-        ({"channels": 6}, "critic.trunk.amounts.weight", (6, 6, 3, 3)),
-        ({"critic_channels": 3}, "critic.trunk.amounts.weight", (3, 6, 3, 3)),
+        ({"channels": 6}, "actor.trunk.amounts.weight", (6, 24)),
+        ({"channels": 6}, "critic.trunk.amounts.weight", (6, 24)),
+        ({"critic_channels": 3}, "critic.trunk.amounts.weight", (3, 24)),
         ({"blocks": 2}, "critic.trunk.blocks.1.second.bias", (4,)),
         ({"critic_blocks": 3}, "critic.trunk.blocks.2.second.bias", (4,)),
-        ({"stride": 1}, "actor.trunk.place", (20, 12, 4)),
+        ({"stride": 1}, "actor.trunk.place", (240, 4)),
         ({"hidden_size": 9}, "critic.summary.layer.bias", (9,)),
         ({"keys": 5}, "actor.places", (5, 240)),
         ({"card_planes": (0, 1, 2)}, "actor.trunk.cards.weight", (4, 48)),

@@ -11,7 +11,7 @@ from torch import nn
 
 from algorithms import sampling
 from algorithms.distributions import Categorical, DiagGaussian, Distribution, MultiCategorical
-from algorithms.noise import Noise
+from algorithms.noise import Noise, Purpose
 from algorithms.policies.tower import Tower
 
 ROWS = 200
@@ -131,16 +131,6 @@ def test_arrays_follow_the_weights_when_they_change_in_place_and_when_they_are_r
     assert tower.forward_arrays(rows).item() == 7.0
 
 
-class GivenNoise:
-    """Noise whose uniform numbers are given."""
-
-    def __init__(self, *numbers: float) -> None:
-        self.numbers = np.array(numbers)[:, None]
-
-    def uniform(self, purpose: int, lanes: int) -> np.ndarray:
-        return self.numbers
-
-
 def log_shares(*shares: float) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return np.log(np.array([shares], np.float32))
@@ -154,7 +144,7 @@ def test_inversion_takes_the_stretch_that_the_number_falls_into(number, expected
     # Shares 0, 0.25, 0, 0.75, 0: the numbers below 0.25 belong to 1, all others to 3.
     legal = np.array([[False, True, True, True, False]])
     shares = log_shares(0.0, 0.25, 0.0, 0.75, 0.0)
-    assert sampling.categorical_by_inversion(shares, legal, GivenNoise(number)) == [expected]
+    assert sampling.categorical_by_inversion(shares, legal, np.array([number])) == [expected]
 
 
 def test_inversion_gives_legal_categories_their_shares_and_others_none():
@@ -164,7 +154,8 @@ def test_inversion_gives_legal_categories_their_shares_and_others_none():
     shares = np.where(legal, np.arange(1, k + 1), 0.0)
     shares /= shares.sum()
     logits = np.tile(log_shares(*shares), (n, 1))
-    chosen = sampling.categorical_by_inversion(logits, np.tile(legal, (n, 1)), make_noise(n))
+    numbers = make_noise(n).uniform(Purpose.ACTION, 1)[:, 0]
+    chosen = sampling.categorical_by_inversion(logits, np.tile(legal, (n, 1)), numbers)
     counts = np.bincount(chosen, minlength=k)
     assert counts[~legal].sum() == 0
     # The largest share is 0.058; its deviation is sqrt(0.058 * 0.942 / 200000) = 0.0005.
@@ -174,13 +165,12 @@ def test_inversion_gives_legal_categories_their_shares_and_others_none():
 def test_inversion_of_absurd_numbers_is_the_first_legal_category():
     legal = np.array([[False, True, True], [False, False, True], [True, True, True]])
     absurd = np.array([[np.nan, np.nan, 0.0], [0.0, 0.0, np.inf], [-np.inf] * 3], np.float32)
-    chosen = sampling.categorical_by_inversion(absurd, legal, GivenNoise(0.5, 0.5, 0.5))
+    chosen = sampling.categorical_by_inversion(absurd, legal, np.full(3, 0.5))
     assert chosen.tolist() == [1, 2, 0]
 
 
 def test_likeliest_by_inversion_is_the_first_of_the_largest_legal_ones():
     legal = np.array([[False, True, True, True]])
     shares = log_shares(0.6, 0.1, 0.15, 0.15)
-    noise = GivenNoise(0.5)
-    chosen = sampling.categorical_by_inversion(shares, legal, noise, deterministic=True)
+    chosen = sampling.categorical_by_inversion(shares, legal, None)
     assert chosen.tolist() == [2]

@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from algorithms.distributions import Categorical
-from algorithms.policies.staged import StagedCategorical, StageOutputs, masked_stages
+from algorithms.policies.staged import (
+    StagedCategorical,
+    StageOutputs,
+    choose_in_stages,
+    masked_stages,
+)
+from tests.algorithms.rollouts import make_noise
 
 
 def outputs_of(act, slots, tiles):
@@ -157,6 +163,68 @@ def test_gradients_equal_those_of_the_flat_choice():
     compose(own, mask).log_prob(actions).sum().backward()
     for part, reference in zip(own, outputs, strict=True):
         assert torch.allclose(part.grad, reference.grad.float(), atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_of_entropies_equal_those_of_the_definition(seed):
+    # Both gradients of a stage are written by hand: here against automatic ones in float64.
+    outputs = StageOutputs(*(part.double().requires_grad_() for part in random_outputs(seed=seed)))
+    mask = random_mask(seed=seed)
+    weights = torch.linspace(0.5, 2.0, 7).double()
+    tiles = outputs.tiles.masked_fill(~mask[:, 1:].view(7, 3, 4), -1e30).log_softmax(-1)
+    slots = outputs.slots.masked_fill(~mask[:, 1:].view(7, 3, 4).any(-1), -1e30).log_softmax(-1)
+    gate = torch.stack([torch.zeros(7).double(), outputs.act], dim=1)
+    legal = torch.stack([mask[:, 0], mask[:, 1:].any(1)], dim=1)
+    gate = gate.masked_fill(~legal, -1e30).log_softmax(-1)
+    acting = (gate[:, 1:] + slots)[:, :, None] + tiles
+    flat = torch.cat([gate[:, :1], acting.flatten(1)], dim=1)
+    ((flat.exp() * flat.clamp(min=-1e3)).sum(1) * -weights).sum().backward()
+    own = StageOutputs(*(part.requires_grad_() for part in random_outputs(seed=seed)))
+    (compose(own, mask).entropy() * weights.float()).sum().backward()
+    for part, reference in zip(own, outputs, strict=True):
+        assert torch.allclose(part.grad, reference.grad.float(), atol=1e-5)
+
+
+def test_likeliest_is_decided_stage_by_stage():
+    # Acting 0.6 against 0.4, on one of four equally likely tiles: 0.15 each, less than waiting.
+    outputs = outputs_of([math.log(1.5)], [[0.0, -9.0]], [[[0.0] * 4, [0.0] * 4]])
+    mask = torch.ones(1, 9, dtype=torch.bool)
+    found = compose(outputs, mask)
+    assert probabilities(found, 1, 9).argmax().item() == 0
+    assert found.mode().item() == 1
+    assert compose(outputs._replace(act=-outputs.act), mask).mode().item() == 0
+
+
+def test_samples_have_the_shares_of_the_composed_probabilities():
+    # The first test's shares, 20,000 times: within four deviations, 4 sqrt(0.25 / 20000) = 0.014.
+    rows = 20_000
+    outputs = outputs_of([math.log(3)], [[0.0, math.log(4)]], [[[0.0, 0.0], [0.0, math.log(3)]]])
+    many = StageOutputs(*(part.expand(rows, *part.shape[1:]) for part in outputs))
+    found = compose(many, torch.ones(rows, 5, dtype=torch.bool)).sample(make_noise(rows))
+    shares = np.bincount(found.numpy(), minlength=5) / rows
+    assert shares == pytest.approx([0.25, 0.075, 0.075, 0.15, 0.45], abs=0.014)
+
+
+def test_later_stages_are_only_asked_of_rows_that_act():
+    gate = np.log(np.array([[1.0, 1e-30], [1e-30, 1.0], [1e-30, 1.0]], np.float32))
+    asked = []
+
+    def slots_of(rows):
+        asked.append(rows.tolist())
+        return np.log(np.array([[0.5, 0.5], [0.125, 0.875]], np.float32))
+
+    def tiles_of(rows, slots):
+        asked.append((rows.tolist(), slots.tolist()))
+        return np.log(np.array([[0.25, 0.75], [0.25, 0.75]], np.float32))
+
+    masks = np.ones((3, 5), bool)
+    masks[1, 3:] = False  # slot 1 has no tile
+    numbers = np.array([[0.5, 0.5, 0.5], [0.5, 0.99, 0.1], [0.5, 0.2, 0.9]])
+    found = choose_in_stages(gate, masks, 2, slots_of=slots_of, tiles_of=tiles_of, numbers=numbers)
+    assert asked == [[1, 2], ([1, 2], [0, 1])]
+    # Slot 0, tile 0 and slot 1, tile 1; 0.5 * 0.25 and 0.875 * 0.75.
+    assert found.actions.tolist() == [0, 1, 4]
+    assert found.log_probs == pytest.approx(np.log([1.0, 0.125, 0.65625]), abs=1e-6)
 
 
 def test_mask_that_allows_nothing_is_refused():

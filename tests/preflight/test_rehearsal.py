@@ -76,7 +76,7 @@ def test_what_the_device_will_hold_is_counted():
 
 
 def test_the_board_is_rehearsed_with_its_masks_and_its_policy_knows_its_layout():
-    config = ArenaPolicyConfig(channels=4, blocks=1, hidden_size=8)
+    config = ArenaPolicyConfig(channels=4, blocks=1, hidden_size=8, hand_start=1, hand_names=1)
     policy = ArenaPolicy(config, BOARD)
     algo = PPOConfig(frames_per_iteration=8, minibatch_size=8, forced_rows="critic_only")
     measured = rehearse(PPO(algo, policy, seed=0), BOARD, None)

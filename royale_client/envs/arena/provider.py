@@ -26,11 +26,12 @@ class ArenaConfig:
     gamma: float = 0.997
     """Discount of a decision of half a second; must be that of the learner, or shaping moves the
     goal."""
-    shaping_crowns: float = 0.2
-    """Weight of the difference of crowns in the potential that shapes the reward; 0 for none."""
-    shaping_tower_hp: float = 0.1
+    shaping_crowns: float = 0.0
+    """Weight of the difference of crowns in the potential that shapes the reward; 0 for none. What
+    a crown is worth is mostly in the tower's hit points already."""
+    shaping_tower_hp: float = 3.0
     """Weight of the difference of the towers' hit points."""
-    shaping_elixir: float = 0.05
+    shaping_elixir: float = 0.4
     """Weight of the difference of elixir, on the bar and on the field."""
     bots: tuple[str, ...] = ("noop", "random", "random_wait", "defend", "push", "heuristic")
     """Scripted bots that the server may seat here; search is one, too, and hundreds of times slower

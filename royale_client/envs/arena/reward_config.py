@@ -17,17 +17,22 @@ NUM_SHAPING = NUM_TERMS - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig:
-    """Weights of the terms."""
+    """Weights of the terms.
+
+    Those of the shaping are about what the differences are worth: least squares of who won, +1 or
+    -1, on the three differences in the middle of battles between equal bots. Crowns get no weight
+    beside the hit points that were lost with them.
+    """
 
     gamma: float = 0.997
     """Discount of one decision; must be the learner's, or shaping moves the goal."""
     terminal: float = 1.0
     """Reward of a win; a loss is its negative."""
-    crowns: float = 0.2
+    crowns: float = 0.0
     """Weight of (own crowns - enemy crowns) / 3."""
-    tower_hp: float = 0.1
+    tower_hp: float = 3.0
     """Weight of (sum of the own towers' hit point shares - the enemy's) / 3."""
-    elixir: float = 0.05
+    elixir: float = 0.4
     """Weight of (own committed elixir - the enemy's) / 10: the bar, and the cost of what stands on
     the field by its share of hit points."""
 

@@ -14,8 +14,12 @@ GOAL = TERMS.index(TERMINAL_TERM)
 SHAPING = [index for index in range(len(TERMS)) if index != GOAL]
 
 
+WEIGHTS = {"crowns": 0.2, "tower_hp": 0.1, "elixir": 0.05}
+"""All at work."""
+
+
 def begun(battles, **config) -> Rewards:
-    rewards = Rewards(RewardConfig(**config), len(battles.tick))
+    rewards = Rewards(RewardConfig(**WEIGHTS, **config), len(battles.tick))
     rewards.begin(battles, np.arange(len(battles.tick)))
     return rewards
 
