@@ -268,6 +268,14 @@ class Learner(ABC):
         """Return how many frames the next learn step waits for; ``None`` if off-policy."""
         return self.config.frames_per_iteration
 
+    def discount(self) -> float | None:
+        """Return what ``learn`` will discount the frames with that are collected now.
+
+        Environments that shape rewards by a potential shape by it. ``None``: the learner discounts
+        nothing, or does not say, and such environments keep a discount of their own.
+        """
+        return None
+
     def feedback(self, cells: IntArray) -> None:
         """Take note that frames are complete and stored.
 

@@ -226,6 +226,22 @@ class ProbedDriver(EnvDriver, Protocol):
         """
 
 
+@runtime_checkable
+class DiscountedDriver(EnvDriver, Protocol):
+    """A driver whose rewards depend on the discount of the learner, as shaping by a potential does.
+
+    A driver that has this member is told the discount before the first step whose rewards will be
+    learnt from with it, and again whenever it changes.
+    """
+
+    def discount(self, gamma: float) -> None:
+        """Take the discount of a frame of everything that is stepped from here on.
+
+        Args:
+            gamma: In [0, 1]; what the learner will discount these very frames with.
+        """
+
+
 def take_rows(leaves: Leaves, rows: npt.NDArray[Any]) -> Leaves:
     """Copy the given rows (indices or a bool mask) of every leaf."""
     indices = rows.nonzero()[0] if rows.dtype == np.bool_ else rows

@@ -6,12 +6,13 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from royale_client.driver import EnvDriver, ProbedDriver, SeatedDriver
-from royale_client.envs.digest import client_versions
+from royale_client.driver import DiscountedDriver, EnvDriver, ProbedDriver, SeatedDriver
+from royale_client.envs.digest import client_versions, env_digest
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.handshake import RECONNECT
 from royale_client.wire.messages import Hello
@@ -19,6 +20,7 @@ from royale_client.wire.narrowing import FLOAT16, has_wider_floats
 from royale_client.wire.probes import PROBE
 from royale_client.wire.seating import seating_features
 from royale_client.wire.spaces import SpaceSpec
+from royale_client.wire.turns import DISCOUNT
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ def make_hello(
     *,
     client_name: str | None = None,
     env_id: str,
-    env_digest: str = "",
+    facts: Mapping[str, Any] | None = None,
     role: str = "train",
     float16_observations: bool = False,
 ) -> Hello:
@@ -45,7 +47,7 @@ def make_hello(
         client_name: Name that stays the same when this client is started again; None builds one
             from host and environment.
         env_id: Name of the environment.
-        env_digest: Digest of its version and settings.
+        facts: What else tells two environments of that name apart; plain data. None: nothing does.
         role: ``train`` or ``eval``.
         float16_observations: Send wider floats of observations as float16.
     """
@@ -53,22 +55,23 @@ def make_hello(
     if obstacle is not None:
         logger.info("if the run is resumed, new episodes begin here: %s", obstacle)
     first = drivers[0]
+    spaces = first.observation_space, first.action_space
     return describe_client(
-        first.observation_space,
-        first.action_space,
+        *spaces,
         groups=tuple(driver.num_slots for driver in drivers),
         seats=first.num_seats,
         masks=first.has_masks,
         episode_metrics=first.episode_metrics,
         client_name=client_name,
         env_id=env_id,
-        env_digest=env_digest,
+        env_digest="" if facts is None else env_digest(env_id, facts, *spaces),
         role=role,
         features=(
             *(("snapshot", "restart") if obstacle is None else ("restart",)),
             RECONNECT,
             *((PROBE,) if isinstance(first, ProbedDriver) else ()),
             *_seating_features(drivers),
+            *((DISCOUNT,) if all(isinstance(d, DiscountedDriver) for d in drivers) else ()),
         ),
         float16_observations=float16_observations,
     )
@@ -111,7 +114,8 @@ def describe_client(
         role: ``train`` or ``eval``.
         seats: Slots of one environment, which follow each other.
         features: What else the client can do: ``snapshot`` and ``restore`` its environments,
-            ``restart`` them on demand, follow ``assignments`` of their seats, ``reconnect``.
+            ``restart`` them on demand, follow ``assignments`` of their seats, shape rewards by the
+            learner's ``discount``, ``reconnect``.
         float16_observations: Send wider floats of observations as float16, if there are any.
     """
     num_slots = sum(groups)

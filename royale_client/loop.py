@@ -17,7 +17,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from royale_client.driver import EnvDriver, SeatedDriver, Turn
+from royale_client.driver import DiscountedDriver, EnvDriver, SeatedDriver, Turn
 from royale_client.probing import ProbingFailedError, ask
 from royale_client.saving import SavingFailedError, bring_back, num_asking, save
 from royale_client.session import (
@@ -375,7 +375,10 @@ class _Conversation:
         if answer.assignments:
             num_slots = loop.hello.num_slots
             self._assign(group, read_assignments(answer.assignments, num_slots))
-        turn = loop._drivers[group].step(answer.actions)
+        driver = loop._drivers[group]
+        if answer.discount is not None and isinstance(driver, DiscountedDriver):
+            driver.discount(answer.discount)
+        turn = driver.step(answer.actions)
         loop._owed[group] = turn
         loop.timings.add_turn(frames=turn.frames, env_s=turn.env_time_s)
         for episode in turn.episodes:

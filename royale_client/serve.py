@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from royale_client.driver import EnvDriver
-from royale_client.envs.digest import env_digest
 from royale_client.hello import make_hello
 from royale_client.leaving import LeaveRequest, leaving_on_signals
 from royale_client.loop import EnvLoop, Outcome
@@ -69,12 +68,11 @@ def run_drivers(
     """
     leave = leave or LeaveRequest()
     limits = Limits()
-    spaces = drivers[0].observation_space, drivers[0].action_space
     hello = make_hello(
         drivers,
         client_name=client_name,
         env_id=env_id,
-        env_digest=env_digest(env_id, facts, *spaces),
+        facts=facts,
         role=role,
         float16_observations=float16_observations,
     )

@@ -72,6 +72,7 @@ class Answered:
     policy_version: int
     actions: tuple[np.ndarray[Any, np.dtype[Any]], ...]
     assignments: tuple[dict[str, Any], ...]
+    discount: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,6 +500,7 @@ def _answered(action: Action) -> Answered:
         policy_version=action.policy_version,
         actions=action.actions,
         assignments=action.assignments,
+        discount=action.discount,
     )
 
 

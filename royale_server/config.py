@@ -189,12 +189,14 @@ class ServerConfig:
     was; ``halt`` stops the run with a checkpoint."""
 
     inline: str | None = None
-    """Gymnasium id of an environment to run inside this process, without sockets: for debugging,
-    and to measure what the network costs. The run ends as it would with clients."""
+    """Environment to run inside this process, without sockets: for debugging, and to measure what
+    the network costs. A Gymnasium id, or the name of a family such as arena. The run ends as it
+    would with clients."""
     inline_num_envs: int = 8
-    """Environments of ``--inline``, stepped together."""
+    """Environments of ``--inline``, stepped together; battles in the arena."""
     inline_env_kwargs: str | None = None
-    """Keyword arguments for the environment of ``--inline``: a JSON object, '{"gravity": 5.0}'."""
+    """A JSON object for ``--inline``: keyword arguments of a Gymnasium environment,
+    '{"gravity": 5.0}', or flags of a family, '{"bots": ["push"], "shaping_crowns": 0}'."""
 
     selfplay: SelfPlayConfig = field(default_factory=SelfPlayConfig, metadata=SAME)
     """Opponents in environments with several seats. Others are not touched by it."""

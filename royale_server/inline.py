@@ -8,6 +8,7 @@ module that imports the client beyond its wire format.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,8 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from royale_client.driver import EnvDriver
-from royale_client.envs.digest import env_digest
-from royale_client.envs.gymnasium_envs import PROVIDER, GymConfig, make_driver
+from royale_client.envs.options import chosen_env
 from royale_client.hello import make_hello
 from royale_client.loop import EnvLoop
 from royale_client.probing import ProbingFailedError, ask
@@ -136,11 +136,14 @@ def run_inline(config: ServerConfig, assemble: Callable[..., Run]) -> int:
     """Run environments and training in this thread until the run ends.
 
     Args:
-        config: Settings; ``inline`` names a Gymnasium environment.
+        config: Settings; ``inline`` names an environment, as `chosen_env` reads it.
         assemble: Joins trainer and hub around a model worker.
 
     Returns:
         The exit code.
+
+    Raises:
+        ConfigError: If there is no such environment, or it cannot be built as told.
     """
     driver, hello = _client_of(config)
     worker = InlineWorker()
@@ -162,7 +165,7 @@ def visit(config: ServerConfig) -> ProbeReport:
     """Build the environments, ask them what a server asks a client, and close them.
 
     Args:
-        config: Settings; ``inline`` names a Gymnasium environment.
+        config: Settings; ``inline`` names an environment, as `chosen_env` reads it.
     """
     driver, hello = _client_of(config)
     answers, failures = {}, {}
@@ -180,12 +183,14 @@ def visit(config: ServerConfig) -> ProbeReport:
 def _client_of(config: ServerConfig) -> tuple[EnvDriver, Hello]:
     """Build the environments in this process, and what they say of themselves."""
     assert config.inline is not None
-    gym = GymConfig(env_id=config.inline, env_kwargs=config.inline_env_kwargs or "{}")
-    driver = make_driver(gym, config.inline_num_envs)
-    digest = env_digest(
-        config.inline, PROVIDER.facts(gym), driver.observation_space, driver.action_space
+    family, settings = chosen_env(config.inline, json.loads(config.inline_env_kwargs or "{}"))
+    driver = family.make(settings, config.inline_num_envs)
+    hello = make_hello(
+        [driver],
+        client_name=CLIENT_NAME,
+        env_id=family.env_id(settings),
+        facts=family.facts(settings),
     )
-    hello = make_hello([driver], client_name=CLIENT_NAME, env_id=config.inline, env_digest=digest)
     return driver, hello
 
 

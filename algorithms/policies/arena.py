@@ -109,7 +109,7 @@ class ArenaPolicy(SplitPolicy):
     def _choose(self, cells: Cells, masks: BoolArray, noise: Noise | None) -> Chosen:
         """Decide for all rows; those that can only wait are not shown to the actor."""
         numbers = None if noise is None else noise.uniform(Purpose.ACTION, NUM_STAGES)
-        may_act = masks[:, 1:].any(1)
+        may_act = np.asarray(masks[:, 1:].any(1))
         if may_act.all():
             return self._decide(cells, masks, numbers)
         chosen = Chosen(np.zeros(len(masks), np.int64), np.zeros(len(masks), np.float32))

@@ -178,7 +178,7 @@ class Hand(nn.Module):
     def forward(self, summary: Tensor, vector: Tensor) -> Tensor:
         """Return what is asked for. Shape ``(n, S, hidden)``, not negative."""
         named = vector[:, self._first : self._first + NUM_SLOTS * self._names]
-        cards = self.cards(named.unflatten(1, (NUM_SLOTS, self._names)))
+        cards = self.cards(named.reshape(-1, NUM_SLOTS, self._names))
         return F.relu(cards + self.state(summary)[:, None, :])
 
 

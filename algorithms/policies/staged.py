@@ -256,7 +256,7 @@ def choose_in_stages(
 
     num_tiles = masks.shape[1] // num_slots
     legal = masks[:, 1:].reshape(len(masks), num_slots, num_tiles)
-    open_slots = legal.any(-1)
+    open_slots = np.asarray(legal.any(-1))
     everyone = np.arange(len(masks))
     acts = choose(gate, np.stack([masks[:, 0], open_slots.any(1)], axis=1), 0, everyone)
     actions = np.zeros(len(masks), np.int64)

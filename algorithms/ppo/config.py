@@ -69,8 +69,8 @@ class PPOConfig(LearnerConfig):
 
     gamma_end: float | None = None
     """Discount at --algo.gamma-horizon; the number of frames that a frame looks ahead,
-    1 / (1 - gamma), grows or shrinks by equal factors until then. Rewards that an environment
-    shapes by a discount keep the environment's. None: it stays."""
+    1 / (1 - gamma), grows or shrinks by equal factors until then. Environments that shape rewards
+    by a potential are told the discount of each iteration. None: it stays."""
 
     gamma_horizon: int | None = None
     """Stored frames until --algo.gamma-end holds. None: --algo.horizon-frames."""

@@ -124,6 +124,10 @@ class PPO(Learner):
             optimizer_bytes=self._updater.optimizer.missing_bytes,
         )
 
+    def discount(self) -> float:
+        """Return the discount of the frames of the open iteration."""
+        return self._planner.gamma(self._frames_learnt)
+
     def learn(
         self,
         storage: RolloutStorage,

@@ -92,11 +92,16 @@ class Planner:
             critic_learning_rate=lr_scale * self._critic_learning_rate.value(frames),
             ent_coef=self._ent_coef.value(frames),
             noop_ent_coef=self._noop_ent_coef.value(frames),
-            gamma=self._gamma(frames),
+            gamma=self.gamma(frames),
             is_actor_frozen=is_frozen,
         )
 
-    def _gamma(self, frames: int) -> float:
+    def gamma(self, frames: int) -> float:
+        """Return the discount of the next learn step.
+
+        Args:
+            frames: Stored frames learnt from before it.
+        """
         if self._shortfall is None:
             return self._config.gamma
         return 1.0 - self._shortfall.value(frames)

@@ -104,6 +104,10 @@ class Reinforce(Learner):
         progress(1, 1, metrics)
         return metrics
 
+    def discount(self) -> float:
+        """Return the discount, for environments that shape their rewards by it."""
+        return self.config.gamma
+
     def state(self) -> LearnerState:
         """Return a copy of everything; plain gradient descent remembers nothing."""
         model = copies(self.policy.tensors())

@@ -243,7 +243,7 @@ def _step_facts(message: Parsed, step: Step, asking: int) -> StepFacts | None:
 
 def _action_facts(message: Parsed, action: Action, count: int) -> ActionFacts | None:
     actions = _run(message.layout.names, ACTIONS[: len(action.actions)])
-    if action.assignments or actions is None:
+    if action.assignments or action.discount is not None or actions is None:
         return None
     dtypes = tuple(leaf.dtype for leaf in action.actions)
     return ActionFacts(group=action.group, count=count, actions=actions, dtypes=dtypes)

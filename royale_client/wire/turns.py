@@ -31,6 +31,9 @@ FINALS = tuple(f"f{index}" for index in range(MAX_LEAVES))
 ACTIONS = tuple(f"x{index}" for index in range(MAX_LEAVES))
 """Array names of the action leaves."""
 
+DISCOUNT = "discount"
+"""The feature of clients whose rewards depend on the learner's discount."""
+
 MAX_ASSIGNMENTS = 2 * Limits().max_slots_per_session
 """Assignments in one message: two per slot."""
 
@@ -168,6 +171,8 @@ class Action:
     """Actions of the rows that asked, in row order, per leaf. Shape ``(m, *leaf)``, exact dtype."""
     assignments: tuple[dict[str, Any], ...] = ()
     """For each episode that ended, who plays the episode after the next."""
+    discount: float | None = None
+    """Discount that rewards are shaped by, from what these actions lead to on; None: as before."""
 
     def to_wire(self) -> tuple[Header, dict[str, Array]]:
         """Return header and arrays."""
@@ -179,6 +184,8 @@ class Action:
         }
         if self.assignments:
             header["assignments"] = self.assignments
+        if self.discount is not None:
+            header[DISCOUNT] = self.discount
         return header, dict(zip(ACTIONS, self.actions, strict=False))
 
     @classmethod
@@ -198,7 +205,18 @@ class Action:
             policy_version=integer(header, "policy_version", "action"),
             actions=actions,
             assignments=optional_maps(header, "assignments", "action", MAX_ASSIGNMENTS),
+            discount=_share(header, DISCOUNT, "action") if DISCOUNT in header else None,
         )
+
+
+def _share(header: Header, key: str, where: str) -> float:
+    """Read a number from 0 to 1."""
+    value = number(header, key, where, low=0.0)
+    if value > 1.0:
+        raise ContractError(
+            "a number is too large", where=f"{where}.{key}", got=f"{value}", expected="0 to 1"
+        )
+    return value
 
 
 def _numbered(arrays: Arrays, names: tuple[str, ...]) -> tuple[Array, ...]:

@@ -22,6 +22,7 @@ from royale_client.wire.narrowing import FLOAT16
 from royale_client.wire.seating import ASSIGNMENTS
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_client.wire.spaces import leaves
+from royale_client.wire.turns import DISCOUNT
 from royale_client.wire.version import negotiate
 from royale_server.config import ServerConfig
 from royale_server.endpoint.connection import PING_INTERVAL_S
@@ -277,7 +278,7 @@ class Admission:
 
 def _used(hello: Hello, *, follows_assignments: bool) -> tuple[str, ...]:
     """Which of the client's features this server makes use of."""
-    used = (SNAPSHOT, RESTART, FLOAT16, *((ASSIGNMENTS,) if follows_assignments else ()))
+    used = (SNAPSHOT, RESTART, FLOAT16, DISCOUNT, *((ASSIGNMENTS,) if follows_assignments else ()))
     return tuple(feature for feature in used if feature in hello.features)
 
 

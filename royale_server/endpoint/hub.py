@@ -783,6 +783,7 @@ class Hub:
             if peer is not None:
                 number, version = item.request.number, result.policy_version
                 told = self._seating.unsent(group)
+                peer.session.discount = result.discount
                 answer = peer.session.action(group.index, number, version, actions, told)
                 if not peer.is_closed:  # cut off: it will ask for the answer again
                     peer.connection.send(answer)

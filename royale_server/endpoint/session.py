@@ -54,6 +54,7 @@ from royale_client.wire.snapshot_rules import Snapshots, check_asking, check_res
 from royale_client.wire.snapshots import Block, as_states
 from royale_client.wire.spaces import SpaceSpec, differences
 from royale_client.wire.turn_forms import ActionForms, StepForms
+from royale_client.wire.turns import DISCOUNT
 from royale_client.wire.version import negotiate
 
 
@@ -191,6 +192,11 @@ class ServerSession:
         self._asking: list[int] = []
         self._answers: list[_Sent | None] = []
         self._probes: Probes | None = None
+        self.discount: float | None = None
+        """What the learner discounts the frames of the next answers with; None if it does not say.
+        Told with a group's answer if the client wants it and the group does not know it yet."""
+        self._wants_discount = False
+        self._told_discounts: dict[int, float] = {}
         self._snapshots: Snapshots | None = None
         self._has_states = False
         self._to_adopt = False
@@ -256,6 +262,7 @@ class ServerSession:
         else:
             self._requests = earlier._requests.over_another_connection()
             self._asking, self._answers = earlier._asking, earlier._answers
+        self._wants_discount = DISCOUNT in welcome.features
         self.state = after_welcome(restores=welcome.restores)
         return data
 
@@ -373,7 +380,8 @@ class ServerSession:
             ContractError: The actions are not one row per asking row, in the space's types.
         """
         lost = self._lost_assignments(group)
-        if not assignments and not lost:
+        news = self._untold_discount(group)
+        if not assignments and not lost and news is None:
             familiar = self._write_familiar(group, request, policy_version, actions)
             if familiar is not None:
                 self._answers[group] = _Sent(familiar, request, ())
@@ -393,9 +401,12 @@ class ServerSession:
             policy_version=policy_version,
             actions=tuple(actions),
             assignments=(*lost, *assignments),
+            discount=news,
         )
         data = encode_message(answer)
         self._action_forms.learn_written(data, answer, count)
+        if news is not None:
+            self._told_discounts[group] = news
         self._requests.close(group, request)
         self._answers[group] = _Sent(data, request, answer.assignments)
         self.state = after
@@ -407,6 +418,12 @@ class ServerSession:
         if sent is None or sent.request != self._requests.outstanding(group):
             return ()
         return sent.assignments
+
+    def _untold_discount(self, group: int) -> float | None:
+        """Return the discount if the client wants it and this group does not know it yet."""
+        if not self._wants_discount or self._told_discounts.get(group) == self.discount:
+            return None
+        return self.discount
 
     def snapshot(self, number: int) -> bytes:
         """Ask the client for the states of its environments as they are now.

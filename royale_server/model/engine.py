@@ -65,6 +65,8 @@ class Inferred:
     """For each item one array per action leaf, rows in the order of ``item.rows``."""
     policy_version: int
     duration_s: float
+    discount: float | None
+    """What the learner will discount these frames with; see `Learner.discount`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,8 @@ class Engine:
         answers = _split(actions, [len(item.rows) for item in batch.items])
         crash_points.reach("infer")
         duration_s = time.perf_counter() - started
-        return Inferred(batch, answers, self.learner.policy_version, duration_s)
+        learner = self.learner
+        return Inferred(batch, answers, learner.policy_version, duration_s, learner.discount())
 
     def settle(self) -> None:
         """Write what the last batch left; other jobs do it first, so this only chooses when."""

@@ -50,6 +50,17 @@ def test_discount_looks_ahead_by_equal_factors_until_its_horizon():
     assert learner._return_normalizer.gamma == pytest.approx(0.999)
 
 
+def test_the_discount_that_environments_are_told_is_the_one_their_frames_are_learnt_with():
+    learner = make_learner(gamma=0.9, gamma_end=0.999, gamma_horizon=64)
+    for iteration in range(4):
+        storage, cells = collect(learner.policy, iteration=iteration)
+        told = learner.discount()
+        assert learn(learner, storage, cells)["ppo/gamma"] == told
+    fixed = make_learner(gamma=0.95)
+    learn(fixed, *collect(fixed.policy))
+    assert fixed.discount() == 0.95
+
+
 def test_discount_of_the_moment_is_that_of_the_advantages():
     # One frame, V = 0.5 now and 10 after it, reward 0: A = gamma * 10 - 0.5. At first gamma is
     # 0.9, hence 8.5; after 32 frames of a horizon of 32 it is 0.99, hence 9.4.

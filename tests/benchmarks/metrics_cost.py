@@ -175,7 +175,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
         records = episode_rows(ended, arguments.length, declared)
         with costs.of("counting batches"):
             for _ in range(frames // rows):
-                book.inferred(Inferred(batch, (), 0, 0.0))
+                book.inferred(Inferred(batch, (), 0, 0.0, None))
         with costs.of("counting episodes"):
             # One message a batch: as many calls as batches in which something ended.
             for record in records:

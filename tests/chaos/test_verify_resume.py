@@ -27,6 +27,43 @@ def verify(tmp_path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+ARENA = (
+    *("arena-policy", "default", "ppo", "arena", "--seed", "5", "--algo.num-epochs", "1"),
+    *("--algo.frames-per-iteration", "500", "--algo.gamma-end", "0.999"),
+    *("--algo.total-timesteps", "20000", "--selfplay.mix", "mirror=0.4,pool=0.4,scripted=0.2"),
+    *("--selfplay.snapshot-every", "2", "--selfplay.scripted", "push"),
+)
+"""Two battles of up to 360 decisions: the third, of an opponent of the pool, is under way when the
+run is killed, in the middle of its eighth iteration."""
+
+
+@pytest.mark.parametrize(
+    "point", ["collect", "infer", "learn", "row", "save:envs.safetensors", "publish", "random"]
+)
+def test_battles_inside_the_server_go_on_where_they_were(tmp_path, point):
+    inline = ("--inline", "arena", "--inline-num-envs", "2")
+    checked = verify(tmp_path, "--kill-at", point, "--", *ARENA, *inline)
+    print(checked.stdout, checked.stderr)
+    assert checked.returncode == 0
+    assert "the same to the last bit" in checked.stdout
+
+
+def test_battles_of_two_clients_go_on_where_they_were(tmp_path):
+    clients = [
+        word
+        for name in ("one", "two")
+        for word in (
+            "--client-command",
+            f"{sys.executable} -m royale_client arena --battles 1 --client-name {name}",
+        )
+    ]
+    server = (*ARENA, "--deterministic", "--min-clients", "2")
+    checked = verify(tmp_path, "--kill-at", "collect", *clients, "--", *server)
+    print(checked.stdout, checked.stderr)
+    assert checked.returncode == 0
+    assert "the same to the last bit" in checked.stdout
+
+
 def client(env: str, name: str, *flags: str) -> tuple[str, str]:
     words = ["-m", "royale_client", "gym", "--env-id", env, "--num-envs", "2", *flags]
     return "--client-command", " ".join([sys.executable, *words, "--client-name", name])

@@ -78,5 +78,5 @@ class Starts:
 
 def play_inline(monkeypatch: pytest.MonkeyPatch, driver: EnvDriver, env_id: str) -> None:
     """Let ``--inline`` run these environments, whatever it names."""
-    hello = make_hello([driver], client_name="inline", env_id=env_id, env_digest="d" * 16)
+    hello = make_hello([driver], client_name="inline", env_id=env_id, facts={})
     monkeypatch.setattr(inline, "_client_of", lambda _config: (driver, hello))

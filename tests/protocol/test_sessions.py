@@ -188,6 +188,38 @@ def test_turns_go_on_and_carry_what_was_sent() -> None:
     assert (second.step.request, second.first, second.step.env_time_s) == (2, False, 0.5)
 
 
+def test_each_group_is_told_the_discount_once_and_again_when_it_moves() -> None:
+    joined = Joined(make_hello(groups=(2, 3), features=("discount",)))
+    joined.greet()
+    joined.admit(features=("discount",))
+    told = []
+    # Of four turns of the same discount the last ones are written and read as familiar forms.
+    for discount in (0.9, 0.9, 0.9, 0.9, 0.95, 0.95, None):
+        for group in (0, 1):
+            joined.step(group)
+            joined.server.discount = discount
+            told.append(joined.answer(group).discount)
+    assert told == [0.9, 0.9, *[None] * 6, 0.95, 0.95, *[None] * 4]
+
+
+def test_a_client_that_does_not_want_the_discount_is_not_told() -> None:
+    joined = ready()
+    joined.step()
+    joined.server.discount = 0.9
+    assert joined.answer().discount is None
+
+
+@pytest.mark.parametrize("discount", [-0.1, 1.5])
+def test_a_discount_beyond_its_range_is_refused_by_name(discount: float) -> None:
+    joined = Joined(make_hello(features=("discount",)))
+    joined.greet()
+    joined.admit(features=("discount",))
+    joined.step()
+    joined.server.discount = discount
+    with pytest.raises(ProtocolError, match="discount"):
+        joined.answer()
+
+
 def test_float32_rewards_are_widened_once_at_the_client() -> None:
     joined = ready()
     joined.turn()

@@ -30,7 +30,7 @@ from royale_client.wire.seating import (
     read_assignments,
     write_assignments,
 )
-from royale_client.wire.spaces import BoxSpec, DiscreteSpec, leaves
+from royale_client.wire.spaces import BoxSpec, DiscreteSpec, leaves, mask_size
 from royale_server.model.engine import Engine
 from royale_server.model.opponents import Opponents
 from royale_server.saved_run import SavedRun
@@ -222,6 +222,9 @@ class MarkingLearner(SavingLearner):
 class SelfPlayWorld(ResumableWorld):
     """A server that deals battles."""
 
+    policy_class: type[TablePolicy] = MarkedPolicy
+    learner_class: type[SavingLearner] = MarkingLearner
+
     def __init__(
         self,
         target: int = 40,
@@ -233,12 +236,15 @@ class SelfPlayWorld(ResumableWorld):
         super().__init__(target, resumed=resumed, selfplay=selfplay, **settings)
 
     def _build(self, spaces: Spaces) -> None:
-        policy = MarkedPolicy(spaces)
-        self.learner = MarkingLearner(policy, self.target)
+        policy = self.policy_class(spaces)
+        self.learner = self.learner_class(policy, self.target)
         storage = RolloutStorage(
-            self.target + self.config.max_slots, leaves(spaces.observation), policy.step_state, None
+            self.target + self.config.max_slots,
+            leaves(spaces.observation),
+            policy.step_state,
+            mask_size(spaces.action) if spaces.masks else None,
         )
-        opponents = Opponents(lambda: MarkedPolicy(spaces))
+        opponents = Opponents(lambda: self.policy_class(spaces))
         self.engine = Engine(policy, self.learner, storage, opponents)
         scheduler = Scheduler(self.config.scheduler(), target=self.target)
         self.spaces = spaces

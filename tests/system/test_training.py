@@ -199,7 +199,7 @@ def test_target_that_no_round_divides_is_met_by_three_clients_without_loss(proce
     ] * 3
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "dummy-v1"])
 def test_inline_run_learns_without_a_socket(processes: Processes, env_id):
     server = processes.try_server(*SHORT, "--inline", env_id, "--inline-num-envs", 4)
     assert server.wait() == 0
@@ -207,6 +207,16 @@ def test_inline_run_learns_without_a_socket(processes: Processes, env_id):
     assert [row["run/frames"] for row in rows] == [256] * 6
     assert_nothing_lost(rows)
     assert records.steps(processes.run) == [512, 1024, 1536]
+
+
+def test_an_inline_family_without_such_a_setting_is_refused_and_nothing_is_left(
+    processes: Processes,
+):
+    options = ("--inline", "dummy-v1", "--inline-env-kwargs", '{"obs_dimm": 3}')
+    server = processes.try_server(*SHORT, *options)
+    assert server.wait() == 2
+    server.wait_for("dummy-v1 has no setting 'obs_dimm': did you mean obs_dim?")
+    assert not list((processes.directory / "runs").glob("*/*/*"))
 
 
 def test_run_in_which_no_episode_ended_has_no_return(processes: Processes):

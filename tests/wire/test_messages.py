@@ -100,6 +100,9 @@ MESSAGES: dict[str, Message] = {
     "action with assignments": Action(
         group=0, request=1, policy_version=0, actions=(np.arange(3),), assignments=({"slot": 2},)
     ),
+    "action with a discount": Action(
+        group=0, request=1, policy_version=0, actions=(np.arange(3),), discount=0.997
+    ),
     "snapshot": Snapshot(number=12),
     "snapshotted": Snapshotted(number=12, states=STATES),
     "snapshotted with failure": Snapshotted(number=0, failure="the motor is running"),
@@ -169,7 +172,7 @@ def test_a_message_without_a_field_or_with_another_kind_of_it_names_that_field(n
     header, arrays = MESSAGES[name].to_wire()
     optional = {
         *("resume_token", "expected_s", "exception", "episodes", "assignments"),
-        *("failure", "restores", "continues"),
+        *("failure", "restores", "continues", "discount"),
     }
     for key in header:
         if key in ("t", *optional):

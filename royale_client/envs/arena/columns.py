@@ -139,15 +139,6 @@ NUM_PLANES = len(PLANES)
 VECTOR_SIZE = COLUMNS[-1].end
 
 
-def column(name: str) -> Column:
-    """Return the column range of that name.
-
-    Raises:
-        KeyError: No such column.
-    """
-    return {each.name: each for each in COLUMNS}[name]
-
-
 def markdown_tables() -> str:
     """Return both tables as Markdown, for the documentation."""
     planes = ["| plane | name | a tile holds |", "| --- | --- | --- |"]

@@ -7,8 +7,10 @@ the whole package.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,6 +19,12 @@ from typing import Any, TypeVar
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+KEPT_CACHES = 3
+"""Folders of machine code that are kept beside that of these sources."""
+UNUSED_S = 24 * 3600.0
+"""Seconds for which nobody may have used a folder that is removed: who compiles writes into it."""
+_PREFIX = "arena-"
 
 _CONFIG: Any = numba.config
 
@@ -48,9 +56,31 @@ def is_compiled() -> bool:
     return any(_cache_folder(_CONFIG.CACHE_DIR).rglob("*.nbi"))
 
 
+def tend_caches(now_s: float) -> None:
+    """Mark the machine code of these sources as used, and remove what nobody has used for long.
+
+    Every change of a module makes a further folder. The newest few stay however old they are, so
+    that going back and forth between two versions compiles nothing anew.
+
+    Args:
+        now_s: Seconds since the epoch, as files are dated.
+    """
+    own = _cache_folder(_CONFIG.CACHE_DIR)
+    with contextlib.suppress(OSError):  # read-only, or not there yet
+        os.utime(own, (now_s, now_s))
+    dated = []
+    for folder in own.parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another process was quicker
+            dated.append((folder.stat().st_mtime, folder))
+    others = sorted((entry for entry in dated if entry[1] != own), reverse=True)
+    for used_s, folder in others[KEPT_CACHES:]:
+        if now_s - used_s > UNUSED_S:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _cache_folder(asked_for: str) -> Path:
     """Return where machine code of these very sources lies."""
-    return _cache_root(asked_for) / f"arena-{source_digest()}"
+    return _cache_root(asked_for) / f"{_PREFIX}{source_digest()}"
 
 
 def _cache_root(asked_for: str) -> Path:

@@ -105,6 +105,10 @@ class ArenaDriver:
         """See `SeatedDriver.assign`."""
         self._seats.assign(assignments, afresh=afresh)
 
+    def discount(self, gamma: float) -> None:
+        """See `DiscountedDriver.discount`; a snapshot does not hold it, answers bring it again."""
+        self.batch.rewards.gamma = gamma
+
     def step(self, actions: Leaves) -> Turn:
         """Carry out one decision of both seats of every battle; see `EnvDriver.step`."""
         started_s = self._clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +25,8 @@ class ArenaConfig:
     """Flags of `royale-env-client arena`."""
 
     gamma: float = 0.997
-    """Discount of a decision of half a second; must be that of the learner, or shaping moves the
-    goal."""
+    """Discount of a decision of half a second that shaping assumes where the learner names none;
+    ppo names its own."""
     shaping_crowns: float = 0.0
     """Weight of the difference of crowns in the potential that shapes the reward; 0 for none. What
     a crown is worth is mostly in the tower's hit points already."""
@@ -73,7 +74,7 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
         ConfigError: If numba is missing.
     """
     try:
-        from royale_client.envs.arena.compiled import is_compiled
+        from royale_client.envs.arena.compiled import is_compiled, tend_caches
         from royale_client.envs.arena.driver import ArenaDriver
         from royale_client.envs.arena.warm_up import warm_up
         from royale_client.envs.arena.watching import watched
@@ -82,6 +83,7 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
     if not is_compiled():
         logger.info("compiling the arena for this machine: half a minute or more, once")
         warm_up()  # now, and not while a server waits for the first step
+    tend_caches(time.time())
     identity = {"environment": ENV_ID, **facts(config)}
     try:
         driver = ArenaDriver(config.rewards(), num_battles, bots=config.bots, identity=identity)

@@ -25,7 +25,8 @@ class RewardConfig:
     """
 
     gamma: float = 0.997
-    """Discount of one decision; must be the learner's, or shaping moves the goal."""
+    """Discount of one decision until another is told; must be the learner's, or shaping moves the
+    goal."""
     terminal: float = 1.0
     """Reward of a win; a loss is its negative."""
     crowns: float = 0.0

@@ -17,6 +17,10 @@ sum over an episode of T steps is
 since everything between cancels. With Phi(T) = 0 that is -Phi(0), whatever was played; and where
 the episode was cut off, gamma^T Phi(T) is what the bootstrapped value of the last state gives back.
 
+gamma may change from one decision to the next, as long as each frame is shaped by the discount that
+it is learnt with: since Phi does not depend on gamma, the value of a state is at any gamma what it
+would be without shaping, less Phi of the state, and F is what keeps the two apart by just that.
+
 Source:
     Ng, Harada, Russell: Policy invariance under reward transformations, ICML 1999.
 """
@@ -60,7 +64,8 @@ class Rewards:
     """
 
     def __init__(self, config: RewardConfig, num_battles: int) -> None:
-        self.config = config
+        self.gamma = config.gamma
+        """Discount of the next step."""
         self.terms: Floats = np.zeros((num_battles, 2, NUM_TERMS))
         """``(N, 2, 4)``: the last step's terms, weighted, in the order of `TERMS`."""
         self.rewards: Floats = np.zeros((num_battles, 2))
@@ -89,7 +94,7 @@ class Rewards:
         """
         _step(
             battles.raw,
-            self.config.gamma,
+            self.gamma,
             self._weights,
             (self.potentials, self.settled),
             (self.terms, self.rewards),

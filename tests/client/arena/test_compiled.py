@@ -25,6 +25,31 @@ def test_any_changed_module_changes_the_digest(tmp_path, monkeypatch):
     assert digests[0] == digests[2] != digests[1]
 
 
+def test_only_machine_code_that_is_old_and_not_among_the_newest_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled_module._CONFIG, "CACHE_DIR", str(tmp_path))
+    day = compiled_module.UNUSED_S
+    now = 100 * day
+    own = tmp_path / f"arena-{source_digest()}"
+    ages = {own.name: 50, "arena-a": 0.5, "arena-b": 2, "arena-c": 3, "arena-d": 4, "other": 90}
+    for name, age in ages.items():
+        (tmp_path / name / "inside").mkdir(parents=True)
+        os.utime(tmp_path / name, (now - age * day,) * 2)
+    compiled_module.tend_caches(now)
+    # Three of other sources stay: a, b and c. The own one counts as used from now on.
+    assert {path.name for path in tmp_path.iterdir()} == set(ages) - {"arena-d"}
+    assert own.stat().st_mtime == now
+
+
+def test_what_others_may_be_writing_stays_however_many_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled_module._CONFIG, "CACHE_DIR", str(tmp_path))
+    now = 100 * compiled_module.UNUSED_S
+    for number in range(9):
+        (tmp_path / f"arena-{number}").mkdir()
+        os.utime(tmp_path / f"arena-{number}", (now - 3600.0,) * 2)
+    compiled_module.tend_caches(now)
+    assert len(list(tmp_path.iterdir())) == 9
+
+
 def test_decorating_leaves_the_settings_of_numba_as_they_were():
     before = numba.config.CACHE_DIR
 

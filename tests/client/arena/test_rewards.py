@@ -52,6 +52,26 @@ def test_shaping_adds_up_to_nothing_over_a_finished_episode(deal, gamma):
     np.testing.assert_allclose(sums[:, 1], first, atol=1e-6)
 
 
+def test_a_state_is_worth_its_unshaped_value_less_its_potential_however_the_discount_moves(deal):
+    battles = deal(32)
+    rewards = begun(battles)
+    everyone, keys, player = np.ones((32, 2), np.bool_), bot_keys(battles), make_bot("heuristic")
+    frames = []
+    while (battles.outcome == rules.RUNNING).any():
+        rewards.gamma = (0.9, 0.999, 0.95, 1.0)[len(frames) % 4]
+        potential = rewards.potentials.sum(-1)
+        step(battles, player.act(battles, everyone, keys))
+        rewards.step(battles)
+        frames.append((rewards.gamma, potential, rewards.terms[:, 0].copy()))
+    shaped, plain = np.zeros(32), np.zeros(32)
+    for gamma, potential, terms in reversed(frames):
+        # Discounted sums from here on, of all terms and of the goal alone.
+        shaped = terms.sum(-1) + gamma * shaped
+        plain = terms[:, GOAL] + gamma * plain
+        np.testing.assert_allclose(shaped, plain - potential, atol=1e-9)
+    assert max(np.abs(potential).max() for _, potential, _ in frames) > 0.05
+
+
 def test_shaping_of_an_episode_begun_midway_adds_up_to_its_first_potential(deal):
     battles = deal(32)
     play(battles, begun(battles), decisions=100, bot="heuristic")
