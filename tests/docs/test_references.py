@@ -26,7 +26,7 @@ MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9.-]*[a-z0-9]")
 
 # Of x.py, and a misspelt one that the troubleshooting page shows.
-FLAGS_OF_OTHERS = {"--learning", "--chaos", "--clip-coef"}
+FLAGS_OF_OTHERS = {"--learning", "--chaos", "--minutes", "--clip-coef"}
 SHORTEST_TOLD_FRAGMENT = 8
 
 
