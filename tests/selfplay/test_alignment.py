@@ -21,6 +21,7 @@ from royale_client.driver_gymnasium import GymnasiumDriver
 from royale_server.scheduler import Discard
 from royale_server.selfplay.config import SelfPlayConfig
 from tests.selfplay.duel import Duel, MarkingLearner, SelfPlayWorld, play
+from tests.server.resume_world import ResumableWorld
 
 MIXED = SelfPlayConfig(mix="mirror=0.25,pool=0.5,scripted=0.25", snapshot_every=2, pool_size=3)
 STEPS = 4096
@@ -120,7 +121,7 @@ def test_rewards_of_two_seats_lie_beside_their_actions_whoever_plays_the_other()
 
 def test_rewards_of_a_late_client_lie_beside_their_actions_and_what_is_given_up_nowhere() -> None:
     """One client is quick for a while, then forty times as slow: frames of it are revoked."""
-    world = SelfPlayWorld(target=40, selfplay=MIXED, close_wait=0.05)
+    world = ResumableWorld(target=40, close_wait=0.05)
     quick, slow = world.join("quick", (2, 3)), world.join("slow", (2,))
     for turn in range(1200):
         quick.pump()

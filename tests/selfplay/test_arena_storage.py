@@ -61,6 +61,8 @@ class ArenaWorld(SelfPlayWorld):
 class Witness(ArenaDriver):
     """Notes for each slot what it was shown and allowed, what it did and what that paid."""
 
+    probe = None  # nobody judges the answers here, and they take seconds
+
     def __init__(self, num_battles: int, bots: tuple[str, ...]) -> None:
         super().__init__(RewardConfig(), num_battles, bots=bots, identity={})
         self.saw: list[deque[tuple[Any, ...]]] = [deque() for _ in range(self.num_slots)]
