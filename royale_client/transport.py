@@ -15,7 +15,6 @@ This module never opens a socket.
 
 from __future__ import annotations
 
-import ssl
 import threading
 import time
 from collections import deque
@@ -143,6 +142,8 @@ class ServerAddress:
     def _check_authorities(self, scheme: str) -> None:
         if scheme != "wss":
             raise ConfigError(f"--tls-ca only counts with wss://, and the URL is {self.url}")
+        import ssl  # most clients need none
+
         try:
             ssl.create_default_context(cafile=self.tls_ca)
         except OSError as error:  # of which the library's own errors are

@@ -6,9 +6,9 @@ Reads files and the environment, writes nothing, and never shows a token.
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from algorithms.config import RESTORE_ALL
 from royale_client.wire.errors import ConfigError
@@ -17,6 +17,9 @@ from royale_server.config import is_loopback
 from royale_server.evaluation.config import is_checkpoint
 from royale_server.monitoring.trackers import tracker_names
 from royale_server.registry import close_match_hint
+
+if TYPE_CHECKING:
+    import ssl
 
 TOKEN_VARIABLE = "ROYALE_TOKEN"
 MANIFEST = "manifest.json"
@@ -77,6 +80,8 @@ def read_tls(config: Settings) -> ssl.SSLContext | None:
     """
     if config.tls_cert is None:
         return None
+    import ssl  # not for help
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     files = f"--tls-cert {config.tls_cert}"
