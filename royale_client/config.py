@@ -37,6 +37,9 @@ class ClientConfig:
     """Port of the server, instead of --server-url."""
     token_file: Path | None = None
     """File that holds the server's token; default is the variable ROYALE_TOKEN."""
+    tls_ca: Path | None = None
+    """PEM file of the authorities that may vouch for a wss:// server; default are the system's. The
+    certificate of a server that has signed it itself is its own authority."""
     proxy: str | None = None
     """Proxy to go through, as http://HOST:PORT; proxy variables of the environment are ignored."""
     client_name: str | None = None
@@ -110,7 +113,7 @@ class ClientConfig:
             raise ConfigError("give either --server-url or --server-host/--server-port, not both")
         if self.server_port is not None and not 1 <= self.server_port <= 65535:
             raise ConfigError(f"--server-port {self.server_port}: expected 1 to 65535")
-        ServerAddress(url=self.url)
+        ServerAddress(url=self.url, tls_ca=self._authorities)
 
     @property
     def url(self) -> str:
@@ -137,7 +140,13 @@ class ClientConfig:
         Raises:
             ConfigError: If the token file cannot be read or is empty.
         """
-        return ServerAddress(url=self.url, token=self._token(), proxy=self.proxy)
+        return ServerAddress(
+            url=self.url, token=self._token(), proxy=self.proxy, tls_ca=self._authorities
+        )
+
+    @property
+    def _authorities(self) -> str | None:
+        return None if self.tls_ca is None else str(self.tls_ca)
 
     def _token(self) -> str | None:
         if self.token_file is None:

@@ -14,6 +14,7 @@ import time
 import websockets.exceptions as ws_errors
 from websockets.client import ClientProtocol
 from websockets.frames import Close
+from websockets.http11 import Response
 from websockets.protocol import State
 
 from royale_client.transport import (
@@ -22,11 +23,14 @@ from royale_client.transport import (
     ServerUnreachableError,
     TokenRefusedError,
 )
+from royale_client.wire.errors import one_line
 from royale_client.wire.version import SUBPROTOCOL
 
 _UNRETRYABLE_CLOSE_CODES = frozenset({1002, 1003, 1007, 1008, 1009, 1010})
 _TOO_BIG = 1009
 _READ_BYTES = 64 * 1024
+_MAX_SAID = 300
+"""Characters of what a server says of its refusal."""
 _FILE_BUFFER_BYTES = 2**20
 """Of a socket file, which has room for a small part of a message of images otherwise."""
 
@@ -112,14 +116,23 @@ def _connected(
     return sock
 
 
-def secure(sock: socket.socket, host: str, deadline: float) -> ssl.SSLSocket:
+def secure(
+    sock: socket.socket, host: str, deadline: float, tls_ca: str | None = None
+) -> ssl.SSLSocket:
     """Agree on TLS with the server, whose certificate must be valid for ``host``.
+
+    Args:
+        sock: The connected socket.
+        host: Name or address by which the server was called.
+        deadline: Monotonic time by which it must have answered.
+        tls_ca: PEM file of the authorities that may vouch for it; None takes the system's.
 
     Raises:
         OSError: If the certificate is refused, the connection ends, or the deadline passes.
     """
     sock.settimeout(_left_s(deadline))  # for all of what wrap_socket does together
-    return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+    context = ssl.create_default_context(cafile=tls_ca)
+    return context.wrap_socket(sock, server_hostname=host)
 
 
 def shake_hands(
@@ -196,26 +209,47 @@ def handshake_error(
 ) -> ServerUnreachableError | HandshakeRefusedError:
     """Turn whatever failed during the handshake into one of our errors."""
     if isinstance(error, ws_errors.InvalidStatus):
-        return _status_error(url, error.response.status_code)
+        return _status_error(url, error.response)
     if isinstance(error, ws_errors.InvalidMessage) and isinstance(error.__cause__, EOFError):
         return ServerUnreachableError(url, ((peer, "closed during the handshake"),))
-    if isinstance(error, ws_errors.InvalidProxy | ws_errors.ProxyError):
+    if isinstance(error, ws_errors.InvalidProxy | ws_errors.ProxyError | ImportError):
         return HandshakeRefusedError(
             f"{peer} did not open a way to {url}: {error}; check --proxy, or leave it out"
         )
+    if isinstance(error, ssl.SSLError):
+        return _tls_error(url, error)
     if isinstance(error, ws_errors.InvalidHandshake | ws_errors.InvalidURI | ValueError):
         return foreign_server(url, str(error))
-    if isinstance(error, ImportError):
-        return HandshakeRefusedError(f"{peer}: {error}")
     return ServerUnreachableError(url, ((peer, str(error) or type(error).__name__),))
 
 
-def _status_error(url: str, status: int) -> HandshakeRefusedError:
+def _tls_error(url: str, error: ssl.SSLError) -> HandshakeRefusedError:
+    """What it means that no TLS came about; to try again does not change it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return HandshakeRefusedError(
+            f"the certificate of {url} is not to be trusted: {error.verify_message}; if it is "
+            "yours, give the file of who signed it with --tls-ca, and call the server by a name "
+            "in its certificate"
+        )
+    return HandshakeRefusedError(
+        f"no TLS with {url}: {error.reason or error}; write ws:// if the server was started "
+        "without --tls-cert"
+    )
+
+
+def _status_error(url: str, response: Response) -> HandshakeRefusedError:
     """What an HTTP answer in place of a WebSocket means."""
-    if status in {401, 403}:
+    status = response.status_code
+    if status == 401:
         return TokenRefusedError(
             f"{url} refused the token (HTTP {status}): set ROYALE_TOKEN or --token-file to the "
             "token the server was started with",
+            status=status,
+        )
+    if status == 403:
+        said = one_line(bytes(response.body or b"").decode(errors="replace").strip())[:_MAX_SAID]
+        return HandshakeRefusedError(
+            f"{url} does not let this client in (HTTP {status}): {said or 'it does not say why'}",
             status=status,
         )
     if status == 429 or status >= 500:
@@ -231,7 +265,8 @@ def foreign_server(url: str, detail: str) -> HandshakeRefusedError:
     """What answered is no server of this protocol."""
     return HandshakeRefusedError(
         f"what answers at {url} is not a royale server of protocol {SUBPROTOCOL}: {detail}; check "
-        "host and port, and that client and server are of the same release"
+        "host and port, that it is wss:// for a server with TLS, and that client and server are of "
+        "the same release"
     )
 
 

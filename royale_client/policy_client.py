@@ -86,6 +86,7 @@ class PolicyClient:
             the bytes, 3 digits; a number beyond 65504 is refused.
         token: Token of the server, if it wants one.
         proxy: Proxy to go through; None connects directly.
+        tls_ca: PEM file of who may vouch for a ``wss://`` server; None takes the system's.
         dial: Opens a connection; None connects to ``url``.
 
     Raises:
@@ -120,6 +121,7 @@ class PolicyClient:
         float16_observations: bool = False,
         token: str | None = None,
         proxy: str | None = None,
+        tls_ca: str | None = None,
         dial: Dial | None = None,
     ) -> None:
         self.observation_space, _ = _spec_of(observation_space)
@@ -152,7 +154,7 @@ class PolicyClient:
             role=role,
             float16_observations=float16_observations,
         )
-        address, limits = ServerAddress(url=url, token=token, proxy=proxy), Limits()
+        address, limits = ServerAddress(url=url, token=token, proxy=proxy, tls_ca=tls_ca), Limits()
         patience = patience or Patience()
         if safe_action is not None:
             patience = replace(patience, budget_s=math.inf)

@@ -7,6 +7,7 @@ that one exists. This module never retries and never decodes.
 from __future__ import annotations
 
 import logging
+import ssl
 from urllib.parse import urlsplit
 
 import websockets.exceptions as ws_errors
@@ -45,6 +46,7 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float) -> Proxied
     """
     peer = f"proxy {_without_password(address.proxy)}"
     headers = {"Authorization": f"Bearer {address.token}"} if address.token else None
+    is_tls = urlsplit(address.url).scheme == "wss"
     try:
         # As a context manager, since that is the one form all releases of the library agree on.
         connection = websocket_connect(
@@ -53,6 +55,7 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float) -> Proxied
             compression=None,
             additional_headers=headers,
             proxy=address.proxy,
+            ssl=ssl.create_default_context(cafile=address.tls_ca) if is_tls else None,
             open_timeout=timeout_s,
             ping_interval=_PING_INTERVAL_S,
             ping_timeout=_PING_TIMEOUT_S,

@@ -104,6 +104,7 @@ def serve_env(
     patience: Patience | None = None,
     token: str | None = None,
     proxy: str | None = None,
+    tls_ca: str | None = None,
     autoreset_mode: str | None = None,
     action_mask: MaskChoice = "auto",
     episode_metrics: Sequence[EpisodeMetric] = (),
@@ -124,6 +125,7 @@ def serve_env(
         patience: How long to go on trying; ``Patience(for_ever=True)`` also waits for further runs.
         token: Token of the server, if it wants one.
         proxy: Proxy to go through; None connects directly.
+        tls_ca: PEM file of who may vouch for a ``wss://`` server; None takes the system's.
         autoreset_mode: Rule of a vector environment whose metadata do not say it: ``next_step``,
             ``same_step`` or ``disabled``.
         action_mask: ``auto`` uses masks if the first reset gives them, ``on`` insists, ``off``
@@ -149,7 +151,7 @@ def serve_env(
     with leaving_on_signals(leave):
         outcome = run_drivers(
             [driver],
-            ServerAddress(url=url, token=token, proxy=proxy),
+            ServerAddress(url=url, token=token, proxy=proxy, tls_ca=tls_ca),
             env_id=env_name(env),
             facts={"class": type(env.unwrapped).__qualname__},
             client_name=client_name,

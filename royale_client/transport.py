@@ -97,13 +97,17 @@ class ServerAddress:
     """Sent as a bearer token with the handshake; never logged."""
     proxy: str | None = None
     """Proxy to go through, for example ``http://proxy:3128``; None connects directly."""
+    tls_ca: str | None = None
+    """PEM file of the authorities that may vouch for a ``wss://`` server; None takes the
+    system's."""
 
     def __post_init__(self) -> None:
         """Refuse an address that cannot be dialled.
 
         Raises:
-            ConfigError: If the URL has another scheme, no host, or a senseless port; or if a proxy
-                is to lead to a socket file.
+            ConfigError: If the URL has another scheme, no host, a senseless port, or a password; if
+                a proxy is to lead to a socket file; or if authorities are named and cannot be read,
+                or nobody would ask them.
         """
         try:
             parts = urlsplit(self.url)
@@ -117,6 +121,13 @@ class ServerAddress:
                 f"server URL {self.url!r} is not of the form ws://HOST:PORT or wss://HOST:PORT "
                 "(an IPv6 address in brackets: ws://[::1]:8000), or unix:///PATH for a socket file"
             )
+        elif parts.username is not None:  # not shown: it may be a secret
+            raise ConfigError(
+                "the server URL holds a user or a password, which logs would show; a server wants "
+                "a token: ROYALE_TOKEN or --token-file"
+            )
+        if self.tls_ca is not None:
+            self._check_authorities(parts.scheme)
 
     def _check_file(self) -> None:
         parts = urlsplit(self.url)
@@ -127,6 +138,17 @@ class ServerAddress:
             )
         if self.proxy is not None:
             raise ConfigError(f"server URL {self.url!r}: no proxy leads to a socket file")
+
+    def _check_authorities(self, scheme: str) -> None:
+        if scheme != "wss":
+            raise ConfigError(f"--tls-ca only counts with wss://, and the URL is {self.url}")
+        import ssl  # most clients need none
+
+        try:
+            ssl.create_default_context(cafile=self.tls_ca)
+        except OSError as error:  # of which the library's own errors are
+            reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else str(error)
+            raise ConfigError(f"--tls-ca {self.tls_ca}: {reason}") from error
 
     @property
     def socket_file(self) -> str | None:

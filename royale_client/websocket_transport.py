@@ -92,7 +92,7 @@ def connect(address: ServerAddress, limits: Limits, timeout_s: float = 10.0) -> 
         url = address.url
     try:
         if urlsplit(url).scheme == "wss":
-            sock = secure(sock, address.host_and_port[0], deadline)
+            sock = secure(sock, address.host_and_port[0], deadline, address.tls_ca)
         protocol = ClientProtocol(
             parse_uri(url),
             subprotocols=[Subprotocol(SUBPROTOCOL)],

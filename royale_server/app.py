@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from royale_client.wire.errors import ConfigError
-from royale_client.wire.limits import Limits
+from royale_client.wire.limits import MIB
 from royale_server.alarms.declaration import Alarm
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import Admission
+from royale_server.endpoint.entry import EntryRules
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.websocket_server import WebSocketServer, write_address
 from royale_server.exit_codes import ExitCode
@@ -28,7 +29,7 @@ from royale_server.model.worker import ModelThread, ModelWorker
 from royale_server.monitoring.console import Console
 from royale_server.monitoring.console_text import server_url
 from royale_server.monitoring.logging_setup import copied_to
-from royale_server.preconditions import read_token
+from royale_server.preconditions import read_tls, read_token
 from royale_server.preflight.check import judge
 from royale_server.preflight.examine import examine
 from royale_server.preflight.finding import PreflightError, failures
@@ -175,7 +176,7 @@ def assemble(
         attempt.resumed = None  # what it held is in ``start``, and goes when the engine has it
     hub = Hub(
         config=config,
-        limits=Limits(),
+        limits=config.limits(),
         admission=admission,
         model=model,
         listener=trainer,
@@ -227,12 +228,18 @@ async def _serve(
     joined = assembled(model=model, post=post, on_end=on_end)
     handle_stop_signals(lambda end, why: post(partial(joined.trainer.signalled, end, why)))
     joined.hub.on_wake = _Alarm(loop, partial(guarded, joined.hub.advance)).set
-    token = read_token(config, os.environ)
+    rules = EntryRules.of(
+        token=read_token(config, os.environ),
+        host=config.host,
+        allow_host=config.allow_host,
+        allow_origin=config.allow_origin,
+    )
     server = WebSocketServer(
         joined.hub,
-        limits=Limits(),
-        token=token,
+        limits=config.limits(),
+        rules=rules,
         max_sessions=config.max_sessions,
+        max_unread_bytes=config.max_unread_mib * MIB,
         ping_timeout_s=config.feedback_wait_timeout,
     )
     urls = await _listen(server, config)
@@ -263,7 +270,7 @@ async def _listen(server: WebSocketServer, config: ServerConfig) -> list[str]:
     addresses: list[tuple[str, int]] = []
     if config.tcp:
         try:
-            addresses = await server.start(config.host, config.port)
+            addresses = await server.start(config.host, config.port, read_tls(config))
         except OSError as error:
             await server.stop()
             raise ConfigError(
@@ -274,7 +281,8 @@ async def _listen(server: WebSocketServer, config: ServerConfig) -> list[str]:
     if config.address_file is not None:
         host_and_port = [f"{host}:{port}" for host, port in addresses]
         write_address(config.address_file, (host_and_port + files)[0])
-    return [server_url(host, port) for host, port in addresses] + files
+    is_tls = config.tls_cert is not None
+    return [server_url(host, port, is_tls=is_tls) for host, port in addresses] + files
 
 
 async def _tick(run: Run, guarded: Callable[[Callable[[], None]], None]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from algorithms.config import OF_THE_START, SAME, SAME_IF_DETERMINISTIC, LearnerConfig
 from royale_client.wire.errors import ConfigError
+from royale_client.wire.limits import MIB, Limits
 from royale_server.alarms.config import AlarmConfig
 from royale_server.evaluation.config import EvaluateConfig
 from royale_server.preflight.config import DoctorConfig
@@ -145,10 +146,31 @@ class ServerConfig:
     token_file: Path | None = None
     """File whose first line is the token that clients must present. ``ROYALE_TOKEN`` does the same.
     There is no flag for the token itself: other users can read a command line."""
+    tls_cert: Path | None = None
+    """PEM file with the server's certificate and those that sign it: clients connect over TLS, with
+    ``wss://``. Does not concern ``--unix-socket``."""
+    tls_key: Path | None = None
+    """PEM file with the private key of ``--tls-cert``, not encrypted. When absent, the key is in
+    that file as well."""
+    allow_host: tuple[str, ...] = field(default=(), metadata=REPEATABLE)
+    """Name by which clients may call a server that listens on this machine only, besides
+    ``localhost``, loopback addresses and ``--host``: that of a proxy in front of it. Other names
+    are refused, since a web page could have made them up. May be repeated."""
+    allow_origin: tuple[str, ...] = field(default=(), metadata=REPEATABLE)
+    """Web page, as ``https://example.org``, whose scripts may connect. Browsers name the page that
+    connects; others than those named here are refused. May be repeated."""
     max_sessions: int = 1024
     """Clients connected at once; further ones are told to come back."""
     max_slots: int = 8192
     """Agent seats of all clients together. Rollout storage is sized by it."""
+    max_message_mib: int = 64
+    """Largest message of a client, in MiB. A client whose requests would not fit is told so when
+    it says hello."""
+    max_unread_mib: int = 64
+    """Answers that a client may leave unread, in MiB, before it is cut off."""
+    max_log_rate: int = 100
+    """Log records a client may send per second; further ones are dropped and counted, and a client
+    that sends ten times as many messages is ended."""
 
     dispatch: Literal["barrier", "dynamic"] = "barrier"
     """When a batch is inferred. ``barrier``: one request of every client that is on time; the right
@@ -183,10 +205,11 @@ class ServerConfig:
     mixed_environments: bool = False
     """Clients may bring environments of other versions or settings than the first one's, with equal
     spaces: one policy then learns all of them. Without it such a client is refused."""
-    on_nonfinite: Literal["reject", "halt"] = "reject"
+    on_nonfinite: Literal["reject", "halt", "pass"] = "reject"
     """What a NaN or infinity in an observation or a reward does: ``reject`` discards that frame as
-    invalid, plays the rest of its episode without training on it, and tells the client which row it
-    was; ``halt`` stops the run with a checkpoint."""
+    invalid, plays the rest of its episode without training on it, and tells the client where it
+    was; ``halt`` stops the run with a checkpoint; ``pass`` hands it to the policy and the learner
+    as it came, and only counts it."""
 
     inline: str | None = None
     """Environment to run inside this process, without sockets: for debugging, and to measure what
@@ -234,6 +257,10 @@ class ServerConfig:
         is_limited = isinstance(self.algo, LearnerConfig)
         return self.algo.reached(global_step, recent_returns) if is_limited else None
 
+    def limits(self) -> Limits:
+        """The part of the settings that bounds messages."""
+        return Limits(max_message_bytes=self.max_message_mib * MIB)
+
     def scheduler(self) -> SchedulerConfig:
         """The part of the settings that the frame rules need."""
         from royale_server.scheduler.config import Dispatch, SchedulerConfig  # NumPy: not for help
@@ -275,6 +302,9 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "port": (0, 65535),
         "max_sessions": (1, 1_000_000),
         "max_slots": (1, 2**24),
+        "max_message_mib": (1, 1024),
+        "max_unread_mib": (1, 1024),
+        "max_log_rate": (1, 100_000),
         "mini_infer_batch_size": (1, float("inf")),
         "max_infer_batch_size": (1, float("inf")),
         "max_infer_wait_ms": (0, 60_000),
@@ -338,6 +368,8 @@ def _exclusion_problems(config: ServerConfig) -> list[str]:
             "deterministic: excludes --dispatch dynamic and --mini-infer-batch-size; "
             "its rounds are fixed"
         )
+    if config.tls_key is not None and config.tls_cert is None:
+        problems.append("tls_key: only counts with --tls-cert FILE")
     if not config.tcp:
         problems.extend(_no_tcp_problems(config))
     if config.inline is None:
@@ -355,7 +387,13 @@ def _no_tcp_problems(config: ServerConfig) -> list[str]:
     """What makes no sense without a TCP port."""
     problems = [
         f"{name}: excludes --no-tcp, which opens no port"
-        for name, default in (("host", "127.0.0.1"), ("port", 8000))
+        for name, default in (
+            ("host", "127.0.0.1"),
+            ("port", 8000),
+            ("tls_cert", None),
+            ("tls_key", None),
+            ("allow_host", ()),
+        )
         if getattr(config, name) != default
     ]
     if config.unix_socket is None and config.inline is None:
@@ -372,7 +410,13 @@ def _inline_problems(config: ServerConfig) -> list[str]:
         "tcp": True,
         "address_file": None,
         "token_file": None,
+        "tls_cert": None,
+        "tls_key": None,
+        "allow_host": (),
+        "allow_origin": (),
         "max_sessions": 1024,
+        "max_unread_mib": 64,
+        "max_log_rate": 100,
         "exit_when_idle": None,
         "min_clients": 1,
     }

@@ -1,4 +1,4 @@
-"""What a configuration needs from the machine: token, folders, the checkpoint to start from.
+"""What a configuration needs from the machine: token, certificate, folders, a checkpoint to go on.
 
 Reads files and the environment, writes nothing, and never shows a token.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from algorithms.config import RESTORE_ALL
 from royale_client.wire.errors import ConfigError
@@ -16,6 +17,9 @@ from royale_server.config import is_loopback
 from royale_server.evaluation.config import is_checkpoint
 from royale_server.monitoring.trackers import tracker_names
 from royale_server.registry import close_match_hint
+
+if TYPE_CHECKING:
+    import ssl
 
 TOKEN_VARIABLE = "ROYALE_TOKEN"
 MANIFEST = "manifest.json"
@@ -38,6 +42,7 @@ def precondition_problems(
     """
     return [
         *_token_problems(config, environ),
+        *_tls_problems(config),
         *_deterministic_problems(config, set(given)),
         *_warm_start_problems(config),
         *_opponent_problems(config),
@@ -67,6 +72,33 @@ def read_token(config: Settings, environ: Mapping[str, str]) -> str | None:
     return None if token is None else _valid_token(token, TOKEN_VARIABLE)
 
 
+def read_tls(config: Settings) -> ssl.SSLContext | None:
+    """Return what the server proves itself with, or None if it speaks in the clear.
+
+    Raises:
+        ConfigError: If certificate or key cannot be read, do not fit each other, or are encrypted.
+    """
+    if config.tls_cert is None:
+        return None
+    import ssl  # not for help
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    files = f"--tls-cert {config.tls_cert}"
+    files += "" if config.tls_key is None else f" --tls-key {config.tls_key}"
+    try:
+        # Without a function OpenSSL would ask for the password at the terminal.
+        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "")
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{files}: {error.reason or error}; expected PEM files with a certificate and its own "
+            "private key, not encrypted"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{files}: cannot be read: {error.strerror}") from error
+    return context
+
+
 def _valid_token(token: str, where: str) -> str:
     if not token:
         raise ConfigError(f"{where}: holds no token; put one in, or remove it to run without")
@@ -90,6 +122,14 @@ def _token_problems(config: Settings, environ: Mapping[str, str]) -> list[str]:
             f"--host: {config.host} can be reached from other machines, which needs a token; set "
             f"{TOKEN_VARIABLE} or write --token-file FILE, here and at the clients"
         ]
+    return []
+
+
+def _tls_problems(config: Settings) -> list[str]:
+    try:
+        read_tls(config)
+    except ConfigError as error:
+        return [str(error)]
     return []
 
 

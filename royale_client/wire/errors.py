@@ -36,6 +36,11 @@ def brief(value: object) -> str:
     return _brief.repr(value)
 
 
+def one_line(text: str) -> str:
+    """Write what a peer said so that it cannot pass for lines of a log, or steer a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class RoyaleError(Exception):
     """Root of all errors this product raises on purpose."""
 
@@ -142,6 +147,9 @@ FAULT_CODES: dict[str, FaultCode] = {
     "contract": FaultCode(retry=False, meaning="The message contradicts the session's hello."),
     "timeout": FaultCode(retry=True, meaning="A request was owed for longer than allowed."),
     "capacity": FaultCode(retry=True, meaning="The server is full now; try again later."),
+    "quarantine": FaultCode(
+        retry=True, meaning="The client broke the protocol too often; try again later."
+    ),
     "refused": FaultCode(retry=False, meaning="The server does not admit this client to the run."),
     "internal": FaultCode(retry=True, meaning="The server failed; the client did nothing wrong."),
 }

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from algorithms.spaces import Spaces
 from royale_client.wire.errors import ProtocolError
-from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello, Welcome
 from royale_client.wire.narrowing import FLOAT16
 from royale_client.wire.seating import ASSIGNMENTS
@@ -229,7 +228,7 @@ class Admission:
             horizon=1,
             last_requests=last_requests or tuple(0 for _ in hello.groups),
             restores=last_requests is not None and RESTART in hello.features,
-            limits={**Limits().to_data(), "max_slots": config.max_slots},
+            limits={**config.limits().to_data(), "max_slots": config.max_slots},
             timeouts={
                 "feedback_wait_s": config.feedback_wait_timeout,
                 "first_step_s": config.first_step_timeout,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from royale_server.endpoint.complaints import host_of
+
 if TYPE_CHECKING:
     from royale_client.wire.messages import Welcome
     from royale_server.endpoint.returning import Remembered
     from royale_server.endpoint.session import ServerSession
     from royale_server.scheduler import Member
 
-
-NOTES_PER_TICK = 10
-"""Log records and complaints of one client that are taken between two ticks."""
 
 PING_INTERVAL_S = 20.0
 """A connection is pinged this often, and a ping may stay unanswered at least as long."""
@@ -58,8 +57,19 @@ class Peer:
     busy_said_at: float = 0.0
     warn_again_at: float = 0.0
     """When the next warning about its numbers may be shown."""
-    notes_left: int = NOTES_PER_TICK
-    """Log records and complaints that are still taken until the next tick."""
+    notes_left: float = 1.0
+    """Log records and complaints that are taken before the next tick; set as it comes."""
+    records_dropped: int = 0
+    """Log records that were not taken, or that it says it has lost, and that nobody was told of."""
+    tell_dropped_at: float = 0.0
+    """When somebody may be told of such again."""
+    messages_left: float = 0.0
+    """Log messages that are read before the next tick."""
+
+    @property
+    def place(self) -> str:
+        """The machine it is on, for what is counted by machine."""
+        return host_of(self.connection.address)
 
     def carry_on(self, earlier: Peer) -> None:
         """Be the client that another connection was, whose session this one goes on with."""

@@ -7,6 +7,7 @@ float array, or two if it is large.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,53 @@ def find_nonfinite(step: Step, asks: BoolArray, ended: BoolArray) -> NonFinite |
     if observation is None and feedback is None:
         return None
     return NonFinite(feedback, observation)
+
+
+def nonfinite_observations(step: Step, asks: BoolArray) -> BoolArray | None:
+    """Find the same in the observations alone, of a step whose outcome was taken before.
+
+    Args:
+        step: A validated step of ``n`` rows.
+        asks: Rows that ask, ``(n,)``.
+
+    Returns:
+        The bad rows, ``(n,)``, or None if there are none.
+    """
+    return _rows_of(_bad(step.observations), asks)
+
+
+def culprits(
+    step: Step, asks: BoolArray, ended: BoolArray, paths: Sequence[str], most: int
+) -> list[tuple[int, str, float]]:
+    """Name the numbers that `find_nonfinite` stumbled over.
+
+    Args:
+        step: The step.
+        asks: Rows that ask, ``(n,)``.
+        ended: Rows that ended, ``(n,)``.
+        paths: Path of each leaf of the observations.
+        most: Numbers to name at most.
+
+    Returns:
+        Row, key and value of the first bad number of each array and row, as far as ``most`` goes.
+    """
+    named = [(f"observation {path}".rstrip(), asks) for path in paths]
+    finals = [(f"final observation {path}".rstrip(), ended) for path in paths]
+    arrays = [*zip(named, step.observations, strict=True)]
+    arrays += zip(finals, step.final_observations or (), strict=False)
+    if step.rewards is not None:
+        arrays.append((("reward", np.ones(len(step.rewards), np.bool_)), step.rewards))
+    found: list[tuple[int, str, float]] = []
+    for (key, present), array in arrays:
+        if _is_sane(array):
+            continue
+        flat = array.reshape(len(array), -1).astype(np.float64)
+        bad = ~(np.abs(flat) <= MAX_MAGNITUDE)
+        rows = np.flatnonzero(present)
+        places = np.flatnonzero(bad.any(axis=1))[: most - len(found)]
+        values = flat[places, bad[places].argmax(axis=1)]
+        found += zip(rows[places].tolist(), [key] * len(places), values.tolist(), strict=True)
+    return found
 
 
 def _bad(leaves: tuple[Array, ...]) -> BoolArray | None:

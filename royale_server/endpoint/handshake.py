@@ -2,14 +2,13 @@
 
 Scanners, browsers and clients of other protocols come by; releases of the library differ in what
 they say about them, from nothing to a traceback, so that is said here, in one line. Never says
-anything of a connection that opened, or of one whose token was refused: others do.
+anything of a connection that opened, or of one that was refused: others do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import http
-import logging
 import socket
 from collections.abc import Callable
 from struct import Struct
@@ -20,11 +19,12 @@ from websockets.http11 import Request, Response
 
 from royale_client.wire.version import SUBPROTOCOL
 
-logger = logging.getLogger(__name__)
-
 _CREDENTIALS = Struct("3i")  # process, user, group
 _DATA = (Opcode.CONT, Opcode.TEXT, Opcode.BINARY)
-SPOKEN_OF_ELSEWHERE = (http.HTTPStatus.SWITCHING_PROTOCOLS, http.HTTPStatus.UNAUTHORIZED)
+
+
+def _say_nothing(_address: str, _text: str) -> None:
+    """Nobody listens."""
 
 
 class ObservedConnection(ServerConnection):
@@ -32,13 +32,17 @@ class ObservedConnection(ServerConnection):
 
     address = "nowhere yet"
     """Where the peer is, for messages."""
+    say: Callable[[str, str], None] = staticmethod(_say_nothing)
+    """Called with the address and a line about a handshake that failed."""
+    was_refused = False
+    """By `EntryRules`, which was said then."""
     on_text: Callable[[], None] | None = None
     """Called for the first text frame."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take note of the peer while it is there."""
         super().connection_made(transport)
-        self.address = _address_of(transport)
+        self.address = address_of(transport)
 
     def process_event(self, event: Request | Response | Frame) -> None:
         """Keep data frames from the library's queue, which nobody reads.
@@ -56,22 +60,23 @@ class ObservedConnection(ServerConnection):
         """Say how the handshake failed, if it did."""
         super().connection_lost(exc)
         response = self.response
-        if response is not None and response.status_code in SPOKEN_OF_ELSEWHERE:
+        if self.was_refused:
+            return
+        if response is not None and response.status_code == http.HTTPStatus.SWITCHING_PROTOCOLS:
             return
         if response is not None:
             reason = f"answered with HTTP {response.status_code} {response.reason_phrase}"
         else:
             failure = self.protocol.handshake_exc
             reason = str(failure) if failure is not None else "it said nothing in time"
-        logger.warning(
-            "a connection from %s was closed: %s; a client speaks WebSocket with subprotocol %s",
+        self.say(
             self.address,
-            reason,
-            SUBPROTOCOL,
+            f"a connection from {self.address} was closed: {reason}; a client speaks WebSocket "
+            f"with subprotocol {SUBPROTOCOL}",
         )
 
 
-def _address_of(transport: asyncio.BaseTransport) -> str:
+def address_of(transport: asyncio.BaseTransport) -> str:
     """Say where a peer is: host and port, or which process of this machine it is."""
     peer = transport.get_extra_info("peername")
     if isinstance(peer, tuple):

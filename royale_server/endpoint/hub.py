@@ -17,19 +17,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from algorithms.noise import slot_key
-from royale_client.wire.errors import ProtocolError
+from royale_client.wire.errors import LimitError, ProtocolError, one_line
 from royale_client.wire.grammar import Side, State, may_send
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello, Log, Step, Stop
 from royale_server.config import ServerConfig
 from royale_server.endpoint.absence import Absence, is_same_client
 from royale_server.endpoint.admission import Admission
-from royale_server.endpoint.connection import NOTES_PER_TICK, Connection, Peer
+from royale_server.endpoint.complaints import Complaints
+from royale_server.endpoint.connection import Connection, Peer
 from royale_server.endpoint.continuity import Continuity, RestListener, noise_slots
 from royale_server.endpoint.episodes import EpisodeBook
 from royale_server.endpoint.explaining import Explainer
-from royale_server.endpoint.finiteness import NonFinite, find_nonfinite
+from royale_server.endpoint.finiteness import NonFinite, find_nonfinite, nonfinite_observations
+from royale_server.endpoint.nonfinite_notes import complaint
 from royale_server.endpoint.probing import ProbeReport, Probing
+from royale_server.endpoint.quarantine import Quarantine
 from royale_server.endpoint.roll import Roll
 from royale_server.endpoint.seating import Seating
 from royale_server.endpoint.session import (
@@ -66,6 +69,9 @@ from royale_server.scheduler import (
 logger = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S = 4.0
+TICKS_PER_S = 10.0
+MESSAGES_PER_RECORD = 10
+"""A client may send so many log messages for each record that is taken; empty ones cost as well."""
 WARN_EVERY_S = 30.0
 """A client whose numbers are not finite is shown to a person this often."""
 
@@ -155,6 +161,8 @@ class Hub:
         self._probing = Probing(self._roll, listener.probed, clock)
         self._episodes = EpisodeBook()
         self._next_episode: Counter[str] = Counter()
+        self._quarantine = Quarantine()
+        self._complaints = Complaints()
         self._is_stopped = False
         self._engine: Engine | None = None
         self._scheduler: Scheduler | None = None
@@ -208,8 +216,21 @@ class Hub:
         """Take a new connection; its first message must be a hello."""
         session = ServerSession(self._limits, self._admission.spaces)
         peer = Peer(connection, session, self._clock())
+        self._allow_notes(peer)
         self._roll.peers[peer] = None
         return peer
+
+    def drop_a_stranger(self) -> bool:
+        """Make room for a new connection: who has said nothing for longest has to go.
+
+        Returns:
+            Whether there was one; who has said hello stays.
+        """
+        for peer in self._roll.peers:
+            if peer.session.state is State.OPENED:
+                self._fault(peer, "capacity", "others came while it said nothing; try again later")
+                return True
+        return False
 
     def received(self, peer: Peer, data: bytes) -> None:
         """Take one binary message of a client."""
@@ -428,8 +449,23 @@ class Hub:
             self._fault(peer, "timeout", text)
         self.advance()
         for peer in self._roll.peers:
-            peer.notes_left = NOTES_PER_TICK
+            self._allow_notes(peer)
+            self._tell_dropped(peer, now)
         self._explainer.tick(self._scheduler, now)
+
+    def _allow_notes(self, peer: Peer) -> None:
+        """Renew what a client may make the log say; where that is rare, it is saved up for one."""
+        share = self._config.max_log_rate / TICKS_PER_S
+        peer.notes_left = min(max(1.0, share), peer.notes_left + share)
+        peer.messages_left = MESSAGES_PER_RECORD * max(1.0, share)
+
+    def _tell_dropped(self, peer: Peer, now: float) -> None:
+        """Note how many log records of a client were dropped, once a second at most."""
+        if peer.records_dropped and now >= peer.tell_dropped_at:
+            peer.tell_dropped_at = now + 1.0
+            dropped, peer.records_dropped = peer.records_dropped, 0
+            text = f"client {peer.label}: {dropped} log records dropped"
+            self._listener.event("client_log", text, dropped=dropped)
 
     # --- messages -----------------------------------------------------------------------
 
@@ -443,9 +479,9 @@ class Hub:
             case HelloReceived(hello=hello):
                 self._hello(peer, hello)
             case GoodbyeReceived(goodbye=goodbye):
-                self._miss(peer, goodbye.exception or goodbye.reason)
-                why = f"goodbye: {goodbye.exception or goodbye.reason}"
-                self._forget(peer, why, said_goodbye=True)
+                said = one_line(goodbye.exception or goodbye.reason)
+                self._miss(peer, said)
+                self._forget(peer, f"goodbye: {said}", said_goodbye=True)
                 self._close(peer, "goodbye")
             case ProbedReceived(probed=probed):
                 self._probing.answered(peer, probed)
@@ -459,6 +495,7 @@ class Hub:
     def _hello(self, peer: Peer, hello: Hello) -> None:
         if self._goes_on(peer, hello):
             return
+        self._quarantine.check(peer.place, hello.client_name, self._clock())
         name = self._name_for(hello)
         self._check(hello, name, self.num_members + len(self._roll.lobby))
         peer.name = name
@@ -500,9 +537,10 @@ class Hub:
         )
         bad = find_nonfinite(step, asks, ended)
         if bad is not None:
-            self._note_nonfinite(peer, step, bad)
-            request.invalid_feedback = bad.feedback
-            request.invalid_observation = bad.observation
+            self._note_nonfinite(peer, group, request, bad)
+            if self._config.on_nonfinite != "pass":
+                request.invalid_feedback = bad.feedback
+                request.invalid_observation = bad.observation
         scheduler, seating = self.scheduler, self._seating
         players = seating.players(group, step)
         seating.requested(group, request)
@@ -536,39 +574,41 @@ class Hub:
             has_feedback=False,
             payload=step,
         )
-        bad = find_nonfinite(step, request.asks, group.nobody)
-        if bad is not None:
-            request.invalid_observation = bad.observation
+        if self._config.on_nonfinite != "pass":
+            request.invalid_observation = nonfinite_observations(step, request.asks)
         self._seating.requested(group, request)
         self.scheduler.request_again(group, request, self._clock())
 
     def _take_log(self, peer: Peer, log: Log) -> None:
         """Pass on what a client logs, as far as its share of the log allows."""
-        taken = log.records[: peer.notes_left]
+        peer.messages_left -= 1
+        if peer.messages_left < 0:
+            raise LimitError(
+                "too many log messages",
+                where="log",
+                expected=f"at most {MESSAGES_PER_RECORD * self._config.max_log_rate} a second",
+                remedy="send several records in one message, or raise --max-log-rate on the server",
+            )
+        taken = log.records[: int(peer.notes_left)]
         peer.notes_left -= len(taken)
-        dropped = log.dropped + len(log.records) - len(taken)
+        peer.records_dropped += log.dropped + len(log.records) - len(taken)
         for record in taken:
             self._listener.event("client_log", f"client {peer.label}", record=record)
-        if dropped:
-            text = f"client {peer.label}: {dropped} log records dropped"
-            self._listener.event("client_log", text, dropped=dropped)
 
-    def _note_nonfinite(self, peer: Peer, step: Step, bad: NonFinite) -> None:
+    def _note_nonfinite(self, peer: Peer, group: Group, request: Request, bad: NonFinite) -> None:
         rows = bad.rows()
         self.nonfinite_frames[peer.name] += len(rows)
         if self._config.on_nonfinite == "halt":
             self._listener.must_stop(
                 f"client {peer.label} sent a NaN or infinity (rows {rows[:8]})"
             )
-        if peer.notes_left <= 0:
+        if peer.notes_left < 1:
             return  # counted all the same; the client was told often enough
         peer.notes_left -= 1
-        text = (
-            f"client {peer.label}: rows {rows[:8]} of group {step.group}, request {step.request}, "
-            "hold a NaN, an infinity or a number beyond 1e15; their frames are discarded and the "
-            "rest of those episodes is not trained on; check the environment's observations and "
-            "rewards"
-        )
+        hello = peer.session.hello
+        assert hello is not None, "only who said hello sends steps"
+        what = complaint(hello, group, request, self._config.on_nonfinite)
+        text = f"client {peer.label}: {what}"
         total = self.nonfinite_frames[peer.name]
         if self._clock() >= peer.warn_again_at:
             peer.warn_again_at = self._clock() + WARN_EVERY_S
@@ -817,8 +857,12 @@ class Hub:
             self._fault(peer, code, message)
 
     def _fault(self, peer: Peer, code: str, message: str) -> None:
-        logger.warning("client %s: %s (%s)", peer.label, message, code)
-        self._listener.event("fault", f"client {peer.label}: {message}", code=code)
+        message = one_line(message)
+        self._quarantine.fault(peer.place, _own_name(peer), code, self._clock())
+        swallowed = self._complaints.may_say(peer.place, self._clock())
+        if peer.member is not None or swallowed is not None:
+            logger.warning("client %s: %s (%s)", peer.label, message, code)
+            self._listener.event("fault", f"client {peer.label}: {message}", code=code)
         self._roll.send(peer, partial(peer.session.fault, code, message))
         self._close(peer, "fault")
         self._forget(peer, f"fault: {message}")
@@ -853,3 +897,8 @@ class Hub:
         if not self._continuity.gone_before_restored(peer) and not self._is_stopped:
             self.scheduler.leave(member, self._clock())
         self._listener.client_left(peer, why)
+
+
+def _own_name(peer: Peer) -> str:
+    """What a client calls itself, whatever it is called here; empty before its hello."""
+    return "" if peer.session.hello is None else peer.session.hello.client_name

@@ -7,18 +7,25 @@ nothing of what messages say; never sends.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 
-from websockets.asyncio.server import ServerConnection
 from websockets.frames import CloseCode
 
 from royale_client.wire.frames import FrameReader
+from royale_server.endpoint.handshake import ObservedConnection
 
 try:  # as the library itself does
     from websockets.speedups import apply_mask
 except ImportError:
     from websockets.utils import apply_mask
+
+
+logger = logging.getLogger(__name__)
+
+MOST_OTHERS = 1000
+"""Frames in a second that are no messages, such as pings; each wants an answer, and costs one."""
 
 
 class Intake(FrameReader, asyncio.BufferedProtocol):
@@ -33,13 +40,15 @@ class Intake(FrameReader, asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        connection: ServerConnection,
+        connection: ObservedConnection,
         max_bytes: int,
         take: Callable[[bytes], None],
         answered: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._answered = answered
+        self._clock = asyncio.get_running_loop().time
+        self._num_others, self._counted_since = 0, 0.0
         super().__init__(
             max_bytes,
             take_message=take,
@@ -49,8 +58,25 @@ class Intake(FrameReader, asyncio.BufferedProtocol):
         )
 
     def _tell_library(self, data: bytes) -> None:
+        if self._is_flooded():
+            return
         self._connection.data_received(data)
         self._answered()
+
+    def _is_flooded(self) -> bool:
+        """Cut off who sends more than anybody needs, and say whether that happened."""
+        now = self._clock()
+        if now - self._counted_since > 1.0:
+            self._num_others, self._counted_since = 0, now
+        self._num_others += 1
+        if self._num_others == MOST_OTHERS + 1:
+            logger.warning(
+                "client at %s sends more than %d pings a second: cut off",
+                self._connection.address,
+                MOST_OTHERS,
+            )
+            self._connection.transport.abort()
+        return self._num_others > MOST_OTHERS
 
     def install(self) -> None:
         """Read from now on. The client has been silent since the end of the handshake."""

@@ -8,10 +8,10 @@ while a learn step runs, because nothing on this thread computes.
 from __future__ import annotations
 
 import asyncio
-import hmac
-import http
 import logging
+import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from royale_client.wire.grammar import CLOSE_CODES
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
 from royale_server.endpoint.connection import PING_INTERVAL_S
+from royale_server.endpoint.door import Doorkeeper
+from royale_server.endpoint.entry import EntryRules
 from royale_server.endpoint.handshake import ObservedConnection
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.intake import Intake
@@ -40,8 +42,6 @@ HANDSHAKE_TIMEOUT_S = 4.0
 CLOSE_TIMEOUT_S = 2.0
 SHORT_BYTES = 64 * 1024
 """Longer answers are not copied once more to stand behind the head of their frame."""
-MAX_QUEUED_BYTES = 64 * 2**20
-"""Answers a client may leave unread before it is cut off."""
 
 
 class SocketConnection:
@@ -50,11 +50,15 @@ class SocketConnection:
     Args:
         socket: The library's connection, open.
         patience_s: How long a client may take to read its last words.
+        max_unread_bytes: What a client may leave unread before it is cut off.
     """
 
-    def __init__(self, socket: ObservedConnection, patience_s: float) -> None:
+    def __init__(
+        self, socket: ObservedConnection, patience_s: float, max_unread_bytes: int
+    ) -> None:
         self._socket = socket
         self._patience_s = patience_s
+        self._max_unread_bytes = max_unread_bytes
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -63,7 +67,7 @@ class SocketConnection:
         return self._socket.address
 
     def send(self, data: bytes) -> None:
-        """Send one message; a client that reads nothing is cut off at `MAX_QUEUED_BYTES`."""
+        """Send one message; a client that reads nothing is cut off."""
         socket = self._socket
         transport = socket.transport
         if socket.protocol.state is not OPEN or transport.is_closing():
@@ -78,8 +82,8 @@ class SocketConnection:
 
     def cut_off_if_unread(self) -> None:
         """End a connection whose client leaves too much unread; pongs count like answers."""
-        transport = self._socket.transport
-        if not transport.is_closing() and transport.get_write_buffer_size() > MAX_QUEUED_BYTES:
+        transport, limit = self._socket.transport, self._max_unread_bytes
+        if not transport.is_closing() and transport.get_write_buffer_size() > limit:
             logger.warning("client at %s reads nothing: cut off", self.address)
             transport.abort()
 
@@ -102,8 +106,9 @@ class WebSocketServer:
     Args:
         hub: Takes connections and messages.
         limits: Bounds the size of a message.
-        token: What clients must present, or None.
+        rules: Who may connect.
         max_sessions: Clients that may take part.
+        max_unread_bytes: Answers that a client may leave unread.
         ping_timeout_s: How long a ping may stay unanswered. No shorter than the time an environment
             may take for a step, during which some clients cannot answer.
     """
@@ -113,13 +118,15 @@ class WebSocketServer:
         hub: Hub,
         *,
         limits: Limits,
-        token: str | None,
+        rules: EntryRules,
         max_sessions: int,
+        max_unread_bytes: int,
         ping_timeout_s: float,
     ) -> None:
         self._hub = hub
         self._limits = limits
-        self._token = token
+        self._doors = [Doorkeeper(rules), Doorkeeper(replace(rules, hosts=None))]
+        self._max_unread_bytes = max_unread_bytes
         self._max_connections = max_sessions + GREETING_CONNECTIONS
         self._ping_timeout_s = max(PING_INTERVAL_S, ping_timeout_s)
         self._servers: list[Server] = []
@@ -127,8 +134,15 @@ class WebSocketServer:
         self._sockets: set[ObservedConnection] = set()
         self._has_failed = False
 
-    async def start(self, host: str, port: int) -> list[tuple[str, int]]:
+    async def start(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> list[tuple[str, int]]:
         """Listen for clients of this and other machines.
+
+        Args:
+            host: Address to listen on.
+            port: Port; 0 takes a free one.
+            tls: What clients are to be answered with over TLS; None speaks in the clear.
 
         Returns:
             The addresses really listened on.
@@ -136,12 +150,18 @@ class WebSocketServer:
         Raises:
             OSError: If the address cannot be had.
         """
-        server = await serve(self._handle, host, port, **self._settings())
+        settings = self._settings(self._doors[0])
+        if tls is not None:
+            settings |= {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S}
+        server = await serve(self._handle, host, port, **settings)
         self._servers.append(server)
         return [socket.getsockname()[:2] for socket in server.sockets]
 
     async def start_on_file(self, path: Path) -> str:
         """Listen for clients of the same user on this machine, at a socket file.
+
+        Nothing but this machine's own programs can reach it, and no browser: what it is called
+        does not matter.
 
         Returns:
             What they take for ``--server-url``.
@@ -151,10 +171,11 @@ class WebSocketServer:
         """
         self._file = SocketFile(path)
         sock = self._file.socket
-        self._servers.append(await unix_serve(self._handle, sock=sock, **self._settings()))
+        settings = self._settings(self._doors[1])
+        self._servers.append(await unix_serve(self._handle, sock=sock, **settings))
         return self._file.url
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self, doors: Doorkeeper) -> dict[str, Any]:
         edge_logger = logging.getLogger("royale_server.websockets")
         edge_logger.setLevel(logging.WARNING)  # below it the library tells every frame
         edge_logger.addFilter(_without_traceback)
@@ -166,8 +187,8 @@ class WebSocketServer:
             "ping_timeout": self._ping_timeout_s,
             "open_timeout": HANDSHAKE_TIMEOUT_S,
             "close_timeout": CLOSE_TIMEOUT_S,
-            "process_request": self._check_token,
-            "create_connection": ObservedConnection,
+            "process_request": partial(_refuse_again, doors),
+            "create_connection": doors,
             "logger": edge_logger,
         }
 
@@ -175,6 +196,8 @@ class WebSocketServer:
         """Stop listening and wait, briefly, until every connection is closed."""
         for server in self._servers:
             server.close(close_connections=False)
+        for doors in self._doors:
+            doors.close()
         if self._file is not None:
             self._file.remove()
         closing = {asyncio.create_task(socket.wait_closed()): socket for socket in self._sockets}
@@ -185,23 +208,13 @@ class WebSocketServer:
                 task.cancel()
                 socket.transport.abort()  # stuck or stopped: it will not be waited for
 
-    def _check_token(self, connection: ServerConnection, request: Request) -> Response | None:
-        if self._token is None:
-            return None
-        given = request.headers.get("Authorization", "")
-        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-            return None
-        assert isinstance(connection, ObservedConnection)
-        logger.warning("client at %s: token missing or wrong", connection.address)
-        text = "This server wants a token: set ROYALE_TOKEN or --token-file on the client.\n"
-        return connection.respond(http.HTTPStatus.UNAUTHORIZED, text)
-
     async def _handle(self, socket: ServerConnection) -> None:
         assert isinstance(socket, ObservedConnection)
-        if self._hub.num_connections >= self._max_connections:
+        is_full = self._hub.num_connections >= self._max_connections
+        if is_full and not self._hub.drop_a_stranger():
             await socket.close(CloseCode.TRY_AGAIN_LATER, "too many connections")
             return
-        connection = SocketConnection(socket, self._ping_timeout_s)
+        connection = SocketConnection(socket, self._ping_timeout_s, self._max_unread_bytes)
         peer = self._hub.opened(connection)
         socket.on_text = partial(self._tell, self._hub.refuse_text, peer)
         take = partial(self._tell, self._hub.received, peer)
@@ -229,6 +242,19 @@ class WebSocketServer:
         except Exception as error:  # frame accounting
             self._has_failed = True
             self._hub.fail(error)
+
+
+def _refuse_again(
+    doors: Doorkeeper, connection: ServerConnection, request: Request
+) -> Response | None:
+    """Judge a request as the library has read it, which decides; the door may be mistaken."""
+    refusal = doors.rules.refusal(request.headers.get_all)
+    if refusal is None:
+        return None
+    assert isinstance(connection, ObservedConnection)
+    connection.was_refused = True
+    doors.say(connection.address, f"client at {connection.address}: {refusal.why}")
+    return connection.respond(refusal.status, refusal.text)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

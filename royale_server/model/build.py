@@ -116,7 +116,13 @@ def build(
         mask_size(spaces.action) if spaces.masks else None,
     )
     opponents = Opponents(partial(components.policy, config.policy, spaces, device=device))
-    engine = Engine(learner.policy, learner, storage, opponents)
+    engine = Engine(
+        learner.policy,
+        learner,
+        storage,
+        opponents,
+        may_be_nonfinite=config.on_nonfinite == "pass",
+    )
     engine.evaluate_with(
         [learner_state(load(Path(name))).model for name in config.evaluate.checkpoints],
         greedy=config.evaluate.greedy,

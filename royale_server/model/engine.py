@@ -139,6 +139,7 @@ class Engine:
         learner: Trains it.
         storage: Cells as the scheduler's ledger numbers them.
         opponents: Snapshots of the policy that play against it; None where nothing asks for them.
+        may_be_nonfinite: See ``invariants.Expected``.
     """
 
     def __init__(
@@ -147,11 +148,14 @@ class Engine:
         learner: Learner,
         storage: RolloutStorage,
         opponents: Opponents | None = None,
+        *,
+        may_be_nonfinite: bool = False,
     ) -> None:
         self.policy = policy
         self.learner = learner
         self.storage = storage
         self._opponents = opponents
+        self._may_be_nonfinite = may_be_nonfinite
         self._evaluated = None if opponents is None else opponents.another()
         self._is_greedy = False
         self._keys = np.zeros(0, np.uint64)
@@ -332,6 +336,7 @@ class Engine:
             at_least=learner.frames_wanted(),
             num_slots=len(self._keys),
             may_have_gaps=may_have_gaps,
+            may_be_nonfinite=self._may_be_nonfinite,
         )
         action = self.policy.spaces.action
         check_batch(self.storage, command.cells, action, learner.policy_version, expected)

@@ -53,6 +53,8 @@ class Expected:
     may_have_gaps: bool
     """Whether frames were given up, or clients came or went: only then a slot's frame numbers may
     leave one out."""
+    may_be_nonfinite: bool = False
+    """Whether what clients send is passed on as it is (``--on-nonfinite pass``)."""
 
 
 def check_batch(
@@ -82,10 +84,11 @@ def check_batch(
     _check_cells(storage, cells, expected)
     index = contiguous(cells)
     _check_frames(cells, storage.slots[index], storage.ordinals[index], expected)
-    _check_finite(cells, "reward", storage.rewards[index])
-    for name in (LOG_PROB, VALUE):
-        if name in storage.step_state:
-            _check_finite(cells, name, storage.step_state[name][index])
+    if not expected.may_be_nonfinite:
+        _check_finite(cells, "reward", storage.rewards[index])
+        for name in (LOG_PROB, VALUE):
+            if name in storage.step_state:
+                _check_finite(cells, name, storage.step_state[name][index])
     if ACTION in storage.step_state:
         _check_actions(storage, cells, storage.step_state[ACTION][index], action)
 

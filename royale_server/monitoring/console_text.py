@@ -56,11 +56,12 @@ def listening_lines(urls: Sequence[str], clients_wanted: int) -> list[str]:
     ]
 
 
-def server_url(host: str, port: int) -> str:
+def server_url(host: str, port: int, *, is_tls: bool = False) -> str:
     """Return the URL clients use; an address that means «all» is left for the reader to fill in."""
+    scheme = "wss" if is_tls else "ws"
     if host in ("0.0.0.0", "::"):
-        return f"ws://THIS-MACHINE:{port}"
-    return f"ws://[{host}]:{port}" if ":" in host else f"ws://{host}:{port}"
+        return f"{scheme}://THIS-MACHINE:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def built_line(device: str, frames_wanted: int | None) -> str:

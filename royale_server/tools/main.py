@@ -13,6 +13,7 @@ from royale_server.tools import (
     alarms_command,
     bench_command,
     bundle_command,
+    chaos_command,
     checkpoints_command,
     control_commands,
     doctor_command,
@@ -85,6 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
     eval_command.add_parser(subparsers)
     replay_command.add_parser(subparsers)
     heatmap_command.add_parser(subparsers)
+    chaos_command.add_parser(subparsers)
     return parser
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import ssl
 import threading
 import time
 from urllib.parse import quote
@@ -25,6 +26,7 @@ from royale_client.transport import (
 from royale_client.websocket_transport import connect
 from royale_client.wire.errors import ConfigError
 from royale_client.wire.limits import Limits
+from tests.certificates import CERT, KEY, OTHER_CERT
 from tests.client.fake_server import SocketServer
 
 
@@ -246,6 +248,79 @@ def test_token_travels_as_a_bearer_and_its_refusal_cannot_heal(serving):
 
     assert seen == ["Bearer right", "Bearer wrong"]
     assert caught.value.retry is False
+
+
+def test_server_that_answers_to_another_name_is_quoted_and_its_refusal_cannot_heal(serving):
+    def check(connection, request):
+        return connection.respond(403, "Use --allow-host.\x1b[2J\n")
+
+    with pytest.raises(HandshakeRefusedError) as caught:
+        dial(serving(echo, process_request=check))
+    assert r"(HTTP 403): Use --allow-host.\x1b[2J" in str(caught.value)
+    assert not isinstance(caught.value, TokenRefusedError)
+    assert caught.value.retry is False
+
+
+# --- TLS ------------------------------------------------------------------------------------
+
+
+def served_tls():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERT, KEY)
+    return context
+
+
+def test_server_is_trusted_if_the_named_authority_vouches_for_it_by_that_name(serving):
+    url = serving(echo, ssl=served_tls()).replace("ws://", "wss://")
+    transport = dial(url, tls_ca=str(CERT))
+    transport.send(b"abc")
+    assert transport.receive(5.0) == b"abc"
+    transport.close(1000, "")
+
+
+@pytest.mark.parametrize("authority", [None, OTHER_CERT])
+def test_server_that_nobody_vouches_for_is_left_at_once(serving, authority):
+    url = serving(echo, ssl=served_tls()).replace("ws://", "wss://")
+    with pytest.raises(HandshakeRefusedError, match="self-signed certificate") as caught:
+        dial(url, tls_ca=None if authority is None else str(authority))
+    assert "--tls-ca" in str(caught.value)
+    assert caught.value.retry is False
+
+
+def test_server_whose_certificate_is_for_another_name_is_refused(serving):
+    address = ServerAddress(url=serving(echo, ssl=served_tls())).host_and_port
+    with (
+        socket.create_connection(address) as sock,
+        pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"),
+    ):
+        dialling.secure(sock, "192.0.2.7", time.monotonic() + 5, str(CERT))
+
+
+def test_server_without_tls_is_left_at_once(serving):
+    url = serving(echo).replace("ws://", "wss://")
+    with pytest.raises(HandshakeRefusedError, match=r"no TLS with wss://.*write ws://") as caught:
+        dial(url, tls_ca=str(CERT))
+    assert caught.value.retry is False
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "complaint"),
+    [
+        ("ws://h", CERT, "only counts with wss://"),
+        ("unix:///tmp/s", CERT, "only counts with wss://"),
+        ("wss://h", CERT.with_name("none"), "No such file"),
+        ("wss://h", KEY, "holds no certificate"),
+    ],
+)
+def test_authorities_that_cannot_vouch_are_refused(url, authority, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        ServerAddress(url=url, tls_ca=str(authority))
+
+
+def test_password_in_a_url_is_refused_and_not_shown():
+    with pytest.raises(ConfigError, match="holds a user or a password") as caught:
+        ServerAddress(url="ws://user:hidden@h:1")
+    assert "hidden" not in str(caught.value)
 
 
 # --- socket files ---------------------------------------------------------------------------

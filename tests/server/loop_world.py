@@ -342,7 +342,8 @@ class LoopWorld:
             policy.step_state,
             mask_size(spaces.action) if spaces.masks else None,
         )
-        self.engine = Engine(policy, self.learner, storage)
+        is_passing = self.config.on_nonfinite == "pass"
+        self.engine = Engine(policy, self.learner, storage, may_be_nonfinite=is_passing)
         scheduler = Scheduler(self.config.scheduler(), target=self.target)
         self.worker.submit(
             lambda: None, lambda _: self.hub.attach(self.engine, scheduler), self.listener.failed

@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import json
+import re
+import ssl
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,13 @@ import pytest
 from algorithms.ppo.config import PPOConfig
 from checkpoints.manifest import MANIFEST_NAME
 from royale_client.wire.errors import ConfigError
+from royale_client.wire.limits import Limits
 from royale_server.config import Pair, ServerConfig, TrackConfig, is_loopback
 from royale_server.config_document import digest, to_document
-from royale_server.preconditions import MANIFEST, precondition_problems, read_token
+from royale_server.preconditions import MANIFEST, precondition_problems, read_tls, read_token
 from royale_server.run.identity import resume_rules
 from royale_server.scheduler.config import Dispatch
+from tests.certificates import CERT, ENCRYPTED_KEY, KEY, OTHER_CERT
 
 PAIR = Pair(policy="mlp-policy", policy_variant="default", algo="ppo", algo_variant="default")
 
@@ -234,6 +238,53 @@ def test_a_bind_beyond_loopback_without_a_token_is_refused(host):
     assert problem.startswith(f"--host: {host} can be reached from other machines")
     assert "ROYALE_TOKEN" in problem
     assert machine_problems(config(host=host), ROYALE_TOKEN="s3cret") == []
+
+
+def test_certificate_with_its_key_is_taken_from_one_file_or_from_two(tmp_path):
+    both = tmp_path / "both.pem"
+    both.write_bytes(CERT.read_bytes() + KEY.read_bytes())
+    assert read_tls(config()) is None
+    for flags in ({"tls_cert": CERT, "tls_key": KEY}, {"tls_cert": both}):
+        context = read_tls(config(**flags))
+        assert context is not None
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        ({"tls_cert": CERT}, "PEM files with a certificate and its own"),
+        ({"tls_cert": KEY, "tls_key": KEY}, "PEM files"),
+        ({"tls_cert": OTHER_CERT, "tls_key": KEY}, "PEM files"),
+        ({"tls_cert": CERT, "tls_key": ENCRYPTED_KEY}, "not encrypted"),
+        ({"tls_cert": CERT.with_name("none")}, "cannot be read: No such file"),
+    ],
+)
+def test_certificate_that_proves_nothing_is_refused_before_anything_is_created(flags, complaint):
+    (problem,) = machine_problems(config(**flags))
+    assert problem.startswith("--tls-cert ")
+    assert complaint in problem
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"tls_key": KEY}, "tls_key: only counts with --tls-cert"),
+        ({"tcp": False, "unix_socket": Path("s"), "tls_cert": CERT}, "tls_cert: excludes --no-tcp"),
+        ({"inline": "CartPole-v1", "tls_cert": CERT}, "tls_cert: excludes --inline"),
+        ({"inline": "CartPole-v1", "allow_host": ("a",)}, "allow_host: excludes --inline"),
+        ({"max_message_mib": 0}, "max_message_mib: got 0, expected 1 to 1,024"),
+        ({"max_log_rate": 0}, "max_log_rate: got 0"),
+    ],
+)
+def test_security_flags_that_make_no_sense_are_refused(flags, problem):
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        config(**flags)
+
+
+def test_message_limit_of_the_configuration_is_that_of_the_sessions():
+    assert config(max_message_mib=3).limits().max_message_bytes == 3 * 2**20
+    assert config().limits() == Limits()
 
 
 def test_a_token_file_wins_over_the_environment(tmp_path):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from royale_client.wire.messages import Goodbye, Hello, Step, encode_message
+from royale_client.wire.messages import Goodbye, Hello, Log, Step, encode_message
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec
 from tests.server.loop_world import (
     ACTION,
@@ -233,7 +234,8 @@ def test_a_nonfinite_observation_costs_its_frame_and_the_rest_of_its_episode():
     assert world.hub.scheduler.ledger.conservation_error == 0
     assert world.hub.nonfinite_frames["lab"] == 1
     (told,) = [busy for busy in client.busies() if busy.phase == "invalid"]
-    for fact in ("lab", "[1]", "request 2"):
+    # Slot 1 had taken one step of its episode when its observation was no number.
+    for fact in ("lab", "observation of slot 1 is nan at step 1", "request 2 of group 0"):
         assert fact in told.waiting_for
 
 
@@ -285,6 +287,146 @@ def test_halt_on_nonfinite_asks_the_run_to_stop():
     client.step(obs=[np.inf])
     (message,) = world.listener.stopped
     assert "lab" in message
+
+
+def test_pass_on_nonfinite_hands_the_numbers_on_and_counts_them():
+    world = LoopWorld(target=4, on_nonfinite="pass")
+    client = world.client("lab")
+    client.step(obs=[1])
+    client.step(obs=[2], rewards=[np.inf])
+    client.step(obs=[np.nan], rewards=[1])
+    client.step(obs=[4], rewards=[1])
+    client.step(obs=[5], rewards=[1])
+    (lesson,) = world.lessons
+    assert lesson.rewards == [np.inf, 1, 1, 1]
+    np.testing.assert_equal(lesson.observations, [1, 2, np.nan, 4])
+    assert given_up(world) == {}
+    assert world.hub.nonfinite_frames["lab"] == 2
+    told = [busy.waiting_for for busy in client.busies() if busy.phase == "invalid"]
+    assert len(told) == 2
+    assert "reward of slot 0 is inf" in told[0]
+    assert "--on-nonfinite pass" in told[0]
+
+
+def break_the_contract(client: ScriptedClient) -> None:
+    """Say something that no client may say."""
+    client.send_raw(encode_message(Step(group=0, request=9, observations=(np.zeros((1, 1)),))))
+
+
+def test_a_client_that_breaks_the_protocol_again_and_again_has_to_wait_and_the_others_do_not():
+    world = LoopWorld(target=8)
+    good = world.client("good")
+    for _ in range(5):
+        bad = world.client("bad")
+        break_the_contract(bad)
+        assert bad.faults()[0].startswith("unexpected:")
+        world.wait(1.0)
+    (fault,) = world.client("bad").faults()
+    assert fault.startswith("quarantine:")
+    assert "9 s of silence" in fault  # of ten, one has passed since the fifth fault
+    assert world.client("other").faults() == good.faults() == []
+    play(world, [good], 3)
+    world.wait(10.0)
+    assert world.client("bad").faults() == []
+
+
+def test_a_session_that_works_stays_though_its_name_is_in_quarantine():
+    world = LoopWorld(target=8)
+    twin = world.client("twin")
+    for _ in range(5):
+        break_the_contract(world.client("twin"))
+    assert world.client("twin").faults()[0].startswith("quarantine:")
+    play(world, [twin], 20)
+    assert world.lessons
+    assert twin.faults() == []
+
+
+def test_clients_that_are_full_late_or_unlucky_are_not_put_into_quarantine():
+    world = LoopWorld(target=8, max_sessions=1)
+    first = world.client("first")
+    for _ in range(20):
+        assert world.client("second").faults()[0].startswith("capacity:")
+    first.goodbye()
+    assert world.client("second").faults() == []
+
+
+def test_faults_of_strangers_are_written_down_a_few_times_and_those_of_members_always():
+    world = LoopWorld(target=8)
+    good = world.client("good")
+    for number in range(100):
+        stranger = ScriptedClient(world, replace(HELLO, client_name=f"n{number}"))
+        stranger.send_raw(b"nonsense")
+        assert stranger.closed == "fault"
+    events = [text for kind, text in world.listener.events if kind == "fault"]
+    assert len(events) == 20
+    break_the_contract(good)
+    assert [kind for kind, _ in world.listener.events].count("fault") == 21
+
+
+def test_a_full_house_makes_room_by_sending_away_who_has_said_nothing_for_longest():
+    world = LoopWorld(target=8)
+    member = world.client("member")
+    silent = [ScriptedClient(world, HELLO) for _ in range(3)]
+    assert world.hub.drop_a_stranger()
+    assert [client.closed for client in silent] == ["fault", None, None]
+    assert world.hub.drop_a_stranger()
+    assert world.hub.drop_a_stranger()
+    assert not world.hub.drop_a_stranger()
+    assert member.closed is None
+
+
+def log_of(count: int) -> bytes:
+    record = {"time_s": 0.0, "level": "info", "logger": "l", "message": "m"}
+    return encode_message(Log(records=(record,) * count))
+
+
+def test_log_records_beyond_the_rate_are_dropped_and_counted():
+    world = LoopWorld(target=8, max_log_rate=50)
+    client = world.client("chatty")
+
+    def noted() -> int:
+        return sum(text == "client chatty" for _, text in world.listener.events)
+
+    client.send_raw(log_of(20))
+    assert noted() == 5  # a tenth of a second's share
+    client.send_raw(log_of(1))
+    world.wait(0.1)
+    assert ("client_log", "client chatty: 16 log records dropped") in world.listener.events
+    world.wait(1.0)
+    client.send_raw(log_of(20))
+    assert noted() == 10
+
+
+def test_a_low_log_rate_lets_a_record_through_now_and_then():
+    world = LoopWorld(target=8, max_log_rate=2)
+    client = world.client("quiet")
+    noted = 0
+    for _ in range(50):  # five seconds
+        client.send_raw(log_of(1))
+        world.wait(0.1)
+    noted = sum(text == "client quiet" for _, text in world.listener.events)
+    assert 10 <= noted <= 12  # two a second, and the one to begin with
+
+
+def test_a_client_that_floods_with_log_messages_is_ended():
+    world = LoopWorld(target=8, max_log_rate=50)
+    good, client = world.client("good"), world.client("chatty")
+    for _ in range(51):
+        client.send_raw(log_of(0))
+    (fault,) = client.faults()
+    assert fault.startswith("limit:")
+    assert "at most 500 a second" in fault
+    assert "--max-log-rate" in fault
+    assert good.faults() == []
+
+
+def test_what_a_client_says_at_its_end_cannot_steer_a_terminal_or_pass_for_other_lines():
+    world = LoopWorld(target=8)
+    client = world.client("liar")
+    exception = "x\x1b]0;owned\x07\n12:00:00 INFO all is well"
+    client.send_raw(encode_message(Goodbye(reason="", exception=exception)))
+    (left,) = world.listener.left
+    assert left == r"liar: goodbye: x\x1b]0;owned\x07\n12:00:00 INFO all is well"
 
 
 def test_a_silent_client_is_ended_with_a_sentence_and_its_frames_are_lost():

@@ -167,6 +167,34 @@ def test_frames_others_waited_for_are_given_up_and_the_client_is_asked_anew():
     assert len(stored) == len(set(stored)), "no frame is stored twice"
 
 
+def test_a_request_that_comes_again_may_hold_nonsense_of_an_episode_that_ended():
+    world = LoopWorld(target=6, close_wait=1.0)
+    client, other = resuming(world, "a"), world.client("b")
+    play(world, [client, other], 2)
+    nonsense: dict[str, Any] = {
+        "obs": [3],
+        "rewards": [0],
+        "terminated": [True],
+        "final": [float("nan")],
+    }
+    while not client.may_step():
+        play(world, [other], 1)
+    client.step(**nonsense)
+    while not client.may_step():
+        play(world, [other], 1)
+    lose_answer(client)
+    client.vanish()
+    for _ in range(6):
+        play(world, [other], 1)
+        world.wait(1.5)
+    back = client.come_back()
+    back.step_again(**nonsense)
+    play(world, [back, other], 10)
+    assert world.listener.errors == []
+    assert back.faults() == []
+    assert world.hub.scheduler.ledger.conservation_error == 0
+
+
 def test_a_deterministic_run_is_the_same_with_and_without_cuts():
     lessons = []
     for is_cut in (False, True):

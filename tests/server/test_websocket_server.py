@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import socket
+import ssl
 
 import pytest
 import websockets
@@ -17,8 +18,10 @@ from websockets.frames import Frame, Opcode
 from royale_client.wire.grammar import CLOSE_CODES
 from royale_client.wire.limits import Limits
 from royale_client.wire.version import SUBPROTOCOL
-from royale_server.endpoint import websocket_server
+from royale_server.endpoint import door, intake, websocket_server
+from royale_server.endpoint.entry import EntryRules
 from royale_server.endpoint.websocket_server import WebSocketServer
+from tests.certificates import CERT, KEY
 
 LIMITS = Limits(max_message_bytes=2**20)
 PATIENCE_S = 10.0
@@ -67,6 +70,9 @@ class RecordingHub:
             self.is_busy = False
             self.changed.set()
 
+    def drop_a_stranger(self):
+        return False
+
     def refuse_text(self, peer):
         self.texts += 1
         peer.close("fault")
@@ -91,10 +97,15 @@ class RecordingHub:
 class Edge:
     """A server that listens, and ways to connect to it."""
 
-    def __init__(self):
+    def __init__(self, rules=None):
         self.hub = RecordingHub()
         self.server = WebSocketServer(
-            self.hub, limits=LIMITS, token=None, max_sessions=4, ping_timeout_s=0.0
+            self.hub,
+            limits=LIMITS,
+            rules=rules or EntryRules(),
+            max_sessions=4,
+            max_unread_bytes=64 * 2**20,
+            ping_timeout_s=0.0,
         )
         self.port = 0
 
@@ -123,6 +134,35 @@ class Edge:
             data += await loop.sock_recv(sock, 4096)
         assert b" 101 " in data
         return sock, data.partition(b"\r\n\r\n")[2]
+
+
+async def say(port, request):
+    """Send bytes over a bare connection; return what comes until it ends."""
+    answer = b""
+    with socket.socket() as sock:
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(sock, ("127.0.0.1", port))
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(PATIENCE_S):
+                await loop.sock_sendall(sock, request)
+                while piece := await loop.sock_recv(sock, 4096):
+                    answer += piece
+    return answer
+
+
+def request_with(*headers):
+    """An opening request with these header lines besides what every one has."""
+    lines = (
+        "GET / HTTP/1.1",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Key: {'A' * 22}==",
+        "Sec-WebSocket-Version: 13",
+        f"Sec-WebSocket-Protocol: {SUBPROTOCOL}",
+        *headers,
+    )
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 LOOPS = {"asyncio": asyncio.SelectorEventLoop}
@@ -298,10 +338,9 @@ def test_slow_client_gets_all_it_was_sent_before_the_close(over):
     over(scenario)
 
 
-def test_client_that_reads_nothing_is_cut_off_at_the_bound(over, monkeypatch, caplog):
-    monkeypatch.setattr(websocket_server, "MAX_QUEUED_BYTES", 2**20)
-
+def test_client_that_reads_nothing_is_cut_off_at_the_bound(over, caplog):
     async def scenario(edge):
+        edge.server._max_unread_bytes = 2**20
         sent = []
 
         def flood(peer, data):
@@ -322,11 +361,30 @@ def test_client_that_reads_nothing_is_cut_off_at_the_bound(over, monkeypatch, ca
     assert sum("reads nothing: cut off" in message for message in caplog.messages) == 1
 
 
-def test_client_that_reads_no_pongs_is_cut_off_at_the_bound(over, monkeypatch, caplog):
+def test_client_that_pings_more_than_anybody_needs_is_cut_off(over, caplog):
+    async def scenario(edge):
+        sock, _ = await edge.raw()
+        loop = asyncio.get_running_loop()
+        with sock:
+            few = frame(Opcode.PING, b"") * intake.MOST_OTHERS
+            await loop.sock_sendall(sock, few + frame(Opcode.BINARY, b"x"))
+            await edge.hub.until(lambda: edge.hub.messages)
+            assert edge.hub.ends == []
+            with contextlib.suppress(ConnectionError):
+                await loop.sock_sendall(sock, frame(Opcode.PING, b"") * (intake.MOST_OTHERS + 1))
+            await edge.hub.until(lambda: edge.hub.ends)
+
+    with caplog.at_level(logging.WARNING):
+        over(scenario)
+    assert sum("pings a second: cut off" in message for message in caplog.messages) == 1
+
+
+def test_client_that_reads_no_pongs_is_cut_off_at_the_bound(over, caplog, monkeypatch):
     """No hello, no message: only pings, whose answers pile up like any other."""
-    monkeypatch.setattr(websocket_server, "MAX_QUEUED_BYTES", 2**16)
+    monkeypatch.setattr(intake, "MOST_OTHERS", 10**9)
 
     async def scenario(edge):
+        edge.server._max_unread_bytes = 2**16
         sock, _ = await edge.raw()
         pings = frame(Opcode.PING, bytes(125)) * 1000
 
@@ -434,9 +492,147 @@ def test_clients_connect_by_a_socket_file_as_well_and_are_named_by_their_process
     over(scenario)
 
 
+TOKEN = "8s-Kq.2vX_pL"
+
+
+def with_rules(edge, **changes):
+    """Change who may come in over TCP."""
+    edge.server._doors[0].rules = EntryRules(**changes)
+
+
+def test_wrong_token_is_refused_before_the_library_sees_it(over, caplog, monkeypatch):
+    made = []
+    monkeypatch.setattr(door, "ObservedConnection", lambda *a, **k: made.append(1))
+
+    async def scenario(edge):
+        with_rules(edge, token=TOKEN)
+        for given in ((), (f"Authorization: Bearer {TOKEN[:-1]}",)):
+            answer = await say(edge.port, request_with("Host: localhost", *given))
+            assert answer.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
+            assert b"ROYALE_TOKEN" in answer
+        assert edge.server._doors[0]._waiting == {}
+
+    over(scenario)
+    assert made == []
+    assert caplog.text.count("token missing or wrong") == 2
+    assert TOKEN not in caplog.text
+
+
+def test_right_token_comes_in_whatever_the_pieces_it_arrives_in(over):
+    async def scenario(edge):
+        with_rules(edge, token=TOKEN)
+        request = request_with("Host: localhost", f"authorization: \t Bearer {TOKEN} ")
+        for cut in (1, 3, 5, 100, len(request) - 2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", edge.port)
+            writer.write(request[:cut])
+            await asyncio.sleep(0)
+            writer.write(request[cut:])
+            assert b" 101 " in await reader.readline()
+            writer.write(frame(Opcode.BINARY, b"first"))
+            await edge.hub.until(lambda: edge.hub.messages)
+            assert edge.hub.messages.pop() == b"first"
+            writer.close()
+            await writer.wait_closed()
+
+    over(scenario)
+
+
+def test_door_and_library_that_read_a_request_differently_let_nobody_in(over, caplog, monkeypatch):
+    """The library has the last word: what the door overlooks is refused all the same."""
+    monkeypatch.setattr(door.Doorkeeper, "judge", lambda self, head: None)
+
+    async def scenario(edge):
+        with_rules(edge, token=TOKEN, hosts=frozenset())
+        for headers in (
+            ("Host: localhost",),
+            ("Host: localhost", "Authorization: Bearer x"),
+            ("Host: localhost", f"Authorization: Bearer {TOKEN}", "Authorization: Bearer x"),
+            ("Host: evil.example", f"Authorization: Bearer {TOKEN}"),
+        ):
+            assert b" 40" in (await say(edge.port, request_with(*headers)))[:13]
+        assert edge.hub.peers == []
+
+    over(scenario)
+    assert sum("client at 127.0.0.1" in message for message in caplog.messages) == 4
+
+
+def test_request_that_never_ends_and_silence_are_given_up(over, caplog, monkeypatch):
+    monkeypatch.setattr(door, "REQUEST_TIMEOUT_S", 0.2)
+
+    async def scenario(edge):
+        assert await say(edge.port, b"") == b""
+        assert await say(edge.port, b"GET / HTTP/1.1\r\n") == b""
+        assert await say(edge.port, b"GET /" + b"x" * (door.MAX_HEAD_BYTES + 1)) == b""
+
+    over(scenario)
+    assert caplog.text.count("it said nothing in time") == 2
+    assert caplog.text.count("its request is too long") == 1
+
+
+def test_crowd_that_says_nothing_makes_room_for_who_has_something_to_say(over, monkeypatch):
+    monkeypatch.setattr(door, "MOST_WAITING", 8)
+
+    async def scenario(edge):
+        silent = [await asyncio.open_connection("127.0.0.1", edge.port) for _ in range(12)]
+        async with edge.dial() as client:
+            await client.send(b"x")
+            await edge.hub.until(lambda: edge.hub.messages)
+        # Twelve and the client are thirteen: the first five had to go.
+        for reader, _ in silent[:5]:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        assert len(edge.server._doors[0]._waiting) == 7
+        for _, writer in silent:
+            writer.close()
+        await asyncio.gather(
+            *(writer.wait_closed() for _, writer in silent), return_exceptions=True
+        )
+
+    over(scenario)
+
+
+def test_flood_of_wrong_tokens_is_written_down_twenty_times(over, caplog):
+    async def scenario(edge):
+        with_rules(edge, token=TOKEN)
+        for _ in range(200):
+            assert b" 401 " in (await say(edge.port, request_with("Host: x")))[:20]
+
+    over(scenario)
+    assert sum("token missing or wrong" in message for message in caplog.messages) in (20, 21)
+
+
+def test_messages_travel_over_tls_in_both_directions(over):
+    async def scenario(edge):
+        edge.hub.on_message = lambda peer, data: peer.connection.send(data[::-1])
+        served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        served.load_cert_chain(CERT, KEY)
+        ((_, port),) = await edge.server.start("127.0.0.1", 0, served)
+        trusting = ssl.create_default_context(cafile=CERT)
+        settings = {"subprotocols": [SUBPROTOCOL], "compression": None, "proxy": None}
+        async with connect(f"wss://127.0.0.1:{port}", ssl=trusting, **settings) as client:
+            for data in (b"abc", LONG, LONG[:70000]):
+                await client.send(data)
+                assert await client.recv() == data[::-1]
+        assert await say(port, request_with("Host: localhost")) == b""
+
+    over(scenario)
+
+
+def test_silence_in_place_of_a_tls_handshake_is_given_up(over, monkeypatch):
+    monkeypatch.setattr(websocket_server, "HANDSHAKE_TIMEOUT_S", 0.2)
+
+    async def scenario(edge):
+        served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        served.load_cert_chain(CERT, KEY)
+        ((_, port),) = await edge.server.start("127.0.0.1", 0, served)
+        assert await say(port, b"") == b""
+
+    over(scenario)
+
+
 def test_token_is_asked_for_at_a_socket_file_as_well(over, tmp_path, caplog):
     async def scenario(edge):
-        edge.server._token = "right"
+        edge.server._doors[1].rules = EntryRules(token="right")
         await edge.server.start_on_file(tmp_path / "s")
         with pytest.raises(websockets.InvalidStatus) as caught:
             await unix_connect(str(tmp_path / "s"), subprotocols=[SUBPROTOCOL])

@@ -55,6 +55,7 @@ def test_only_faults_that_time_can_heal_invite_a_retry() -> None:
     assert {code for code, entry in FAULT_CODES.items() if entry.retry} == {
         "timeout",
         "capacity",
+        "quarantine",
         "internal",
     }
 
