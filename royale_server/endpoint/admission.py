@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from algorithms.spaces import Spaces
 from royale_client.wire.errors import ProtocolError
+from royale_client.wire.handshake import RECONNECT
 from royale_client.wire.messages import Hello, Welcome
 from royale_client.wire.narrowing import FLOAT16
 from royale_client.wire.seating import ASSIGNMENTS
@@ -236,7 +237,11 @@ class Admission:
                 "ping_timeout_s": max(PING_INTERVAL_S, config.feedback_wait_timeout),
             },
             assignments=assignments,
-            features=_used(hello, follows_assignments=bool(assignments)),
+            features=_used(
+                hello,
+                follows_assignments=bool(assignments),
+                keeps_sessions=config.reconnect_grace > 0,
+            ),
         )
 
     def no_actions(self) -> tuple[npt.NDArray[Any], ...]:
@@ -275,10 +280,19 @@ class Admission:
             )
 
 
-def _used(hello: Hello, *, follows_assignments: bool) -> tuple[str, ...]:
+def _used(hello: Hello, *, follows_assignments: bool, keeps_sessions: bool) -> tuple[str, ...]:
     """Which of the client's features this server makes use of."""
-    used = (SNAPSHOT, RESTART, FLOAT16, DISCOUNT, *((ASSIGNMENTS,) if follows_assignments else ()))
-    return tuple(feature for feature in used if feature in hello.features)
+    used = {
+        SNAPSHOT: True,
+        RESTART: True,
+        FLOAT16: True,
+        DISCOUNT: True,
+        ASSIGNMENTS: follows_assignments,
+        RECONNECT: keeps_sessions,
+    }
+    return tuple(
+        feature for feature, is_used in used.items() if is_used and feature in hello.features
+    )
 
 
 def _reset_seeds(

@@ -230,9 +230,9 @@ def test_a_farewell_after_a_restore_is_the_one_before():
 def test_a_client_says_whether_it_can_and_why_not(caplog):
     caplog.set_level("INFO")
     able, unable = gym_driver("CartPole-v1"), driver_for(CountingEnv(), None, "auto", ())
-    assert make_hello([able, able], env_id="x").features == ("snapshot", "restart")
+    assert make_hello([able, able], env_id="x").features == ("snapshot", "restart", "reconnect")
     assert caplog.messages == []
-    assert make_hello([able, unable], env_id="x").features == ("restart",)
+    assert make_hello([able, unable], env_id="x").features == ("restart", "reconnect")
     assert "CountingEnv cannot be snapshotted" in caplog.text
 
 

@@ -16,6 +16,7 @@ from royale_server.scheduler import Discard
 from royale_server.selfplay.assignment import AssignmentSource, Table
 from royale_server.selfplay.config import SelfPlayConfig
 from tests.selfplay.duel import ACTION, Duel, SelfPlayWorld, Wire, play
+from tests.server.resume_world import ResumableWorld
 
 MIXED = SelfPlayConfig(mix="mirror=0.25,pool=0.5,scripted=0.25", snapshot_every=2, pool_size=3)
 
@@ -107,7 +108,7 @@ def test_who_played_stands_in_the_record_of_each_episode() -> None:
 
 
 def test_environments_with_one_seat_are_told_nothing() -> None:
-    world = SelfPlayWorld(selfplay=MIXED)
+    world = ResumableWorld(target=12, selfplay=MIXED)
     client = world.join("b", (2,))
     world.play_lessons(2)
     assert client.welcome().assignments == ()

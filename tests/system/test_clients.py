@@ -106,7 +106,7 @@ def test_two_processes_of_one_command_are_two_clients_that_end_together(processe
 def test_environment_that_fails_ends_its_client_alone_and_the_server_says_why(
     processes: Processes,
 ):
-    server = processes.server(*SMALL, "--algo.total-timesteps", 600)
+    server = processes.server(*SMALL, "--algo.total-timesteps", 600, "--mixed-environments")
     slow = ("gym", "--env-id", "tests.system.envs:Slow-v0")
     good = processes.client(server, *slow, *ENVS, name="good")
     kwargs = ("--env-kwargs", '{"step_s": "soon", "slow_from": 9}')

@@ -133,7 +133,9 @@ OF_HELLO = {"env/<name>", "policy/<name>"}
 OF_DEVICE = {key for key in declared(METRICS) if key.startswith("health/vram_")}
 """Only on a GPU."""
 OF_FREEZE = {"ppo/iterations_since_unfreeze", "ppo/ev_at_unfreeze"}
-ELSEWHERE = MARKS_OF_DRIFT | OF_SELF_PLAY | OF_SEVERAL | OF_HELLO | OF_DEVICE
+OF_EVALUATION = {key for key in declared(METRICS) if key.startswith("env/eval_")}
+"""Only while clients of the role eval play rounds."""
+ELSEWHERE = MARKS_OF_DRIFT | OF_SELF_PLAY | OF_SEVERAL | OF_HELLO | OF_DEVICE | OF_EVALUATION
 
 
 def test_metric_keys_of_a_run_are_those_that_are_declared(processes: Processes):
