@@ -109,8 +109,9 @@ def run(arguments: argparse.Namespace) -> ToolCode:
 
 
 def _file_name(*players: str) -> str:
-    """Return a file name of two players' names, whatever is in them."""
-    names = ("".join(c if c.isalnum() or c in "@_." else "-" for c in name) for name in players)
+    """Return a file name of two players' names; of a directory, the last part is name enough."""
+    short = (name.rstrip("/").rpartition("/")[2] for name in players)
+    names = ("".join(c if c.isalnum() or c in "@_." else "-" for c in name) for name in short)
     return "-".join(names) + ".json"
 
 
