@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a command that is refused does not wait for these
+    import numpy as np
     import torch
 
 Array: TypeAlias = "torch.Tensor | np.ndarray[Any, Any]"
-"""One array; torch is named in text only, since this module does not import it."""
+"""One array; the libraries are named in text only, since this module does not import them."""
 
 Tensors: TypeAlias = "Mapping[str, Array]"
 """Named arrays of one file. Saved from torch or NumPy, loaded as torch tensors on the CPU."""

@@ -7,6 +7,7 @@ the policy. Here the two are compared, number by number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +17,14 @@ from royale_server.preflight.facts import (
     MIB,
     ClientFacts,
     EnvironmentFacts,
-    IntArray,
     MinibatchSetting,
 )
 from royale_server.preflight.finding import Finding, Level
 from royale_server.preflight.ledger import ledger
 from royale_server.preflight.start_checks import disk_findings
+
+if TYPE_CHECKING:
+    from royale_server.preflight.facts import IntArray
 
 SHOWN = 8
 """Disagreeing actions, states and layout entries that are told."""

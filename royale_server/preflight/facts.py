@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
+if TYPE_CHECKING:  # a command that is refused does not wait for these
+    import numpy as np
 
-from royale_client.wire.probes import ProbeAnswer
+    from royale_client.wire.probes import ProbeAnswer
+
+    IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 MIB = 2**20
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
