@@ -60,6 +60,8 @@ def test_a_run_is_saved_paused_continued_and_ended_through_royale(
     capsys.readouterr()
     assert main(["stop", run]) == 0
     assert (server.wait(), client.wait()) == (0, 0)
-    assert "saved the checkpoint of step" in capsys.readouterr().out
+    assert "the run ends, with a checkpoint" in capsys.readouterr().out
+    # That of the stop: beyond the one asked for, and with the frames since the last row.
+    assert records.steps(server.run)[-1] >= records.metrics(server.run)[-1]["run/step"]
     answers = [event["verb"] for event in records.events(server.run, "answered")]
     assert answers == ["checkpoint", "continue", "pause", "pause", "continue", "stop"]

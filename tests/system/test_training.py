@@ -81,7 +81,8 @@ def test_dummy_run_stops_at_300_frames_and_says_so_to_its_client(processes: Proc
     specs = declared(())  # the algorithm declares nothing and learns nothing
     met = records.declarations_met(rows, specs)
     assert {key for key, spec in specs.items() if not spec.absent_when} <= met
-    assert records.constant_keys(rows, specs) == set()
+    by_luck = {key for key in specs if key.startswith("server/loop_lag_")}  # ten looks a second
+    assert records.constant_keys(rows, specs) - by_luck == set()
     client.wait_for(r"the server stopped \(finished\): 300 of 300 frames collected")
 
 
