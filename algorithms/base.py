@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithms.config import RESTORE_ALL, LearnerConfig
+from algorithms.errors import UpdateError
 from algorithms.metric_spec import MetricSpec
 from algorithms.noise import Noise
 from algorithms.spaces import ArraySpec, Spaces
@@ -344,8 +345,14 @@ class Learner(ABC):
         Args:
             storage: Holds made-up frames.
             cells: Of ``frames_at_once`` frames, each an episode of its own. Shape ``(M,)``.
+
+        Raises:
+            UpdateError: The algorithm says how many frames, and not how they are learnt from.
         """
-        raise NotImplementedError(f"{self.uid} takes no gradient steps")
+        raise UpdateError(
+            f"algorithm {self.uid!r} has frames_at_once but no rehearse; define both, or neither if "
+            "it takes no gradient steps"
+        )
 
     @abstractmethod
     def state(self) -> LearnerState:

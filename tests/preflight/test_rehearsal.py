@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from algorithms.base import Learner
 from algorithms.policies.arena import ArenaPolicy
 from algorithms.policies.config import ArenaPolicyConfig, MLPPolicyConfig
 from algorithms.policies.mlp import MLPPolicy
@@ -97,6 +98,16 @@ def test_what_a_step_raises_is_what_was_found_out(monkeypatch):
     measured = rehearse(learner, PLAIN, None)
     assert measured is not None
     assert measured.failure == "ZeroDivisionError: division by zero"
+
+
+def test_an_algorithm_that_forgot_how_to_rehearse_is_told_what_to_define(monkeypatch):
+    monkeypatch.setattr(PPO, "rehearse", Learner.rehearse)
+    measured = rehearse(plain(), PLAIN, None)
+    assert measured is not None
+    assert measured.failure == (
+        "UpdateError: algorithm 'ppo' has frames_at_once but no rehearse; define both, or neither "
+        "if it takes no gradient steps"
+    )
 
 
 def test_a_slot_costs_its_observations_and_what_the_books_say_of_it():

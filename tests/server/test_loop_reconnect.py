@@ -13,6 +13,14 @@ from tests.server.loop_world import LoopWorld, ScriptedClient
 from tests.server.test_loop_clients import given_up, play
 
 GRACE_S = 30.0
+ENDED: dict[str, Any] = {
+    "obs": [2],
+    "rewards": [7],
+    "terminated": [True],
+    "final": [9],
+    "episodes": [{"row": 0, "return": 7.0, "length": 1, "time_s": 0.1, "metrics": {}}],
+}
+"""The step that ends an episode of one row."""
 
 
 def resuming(world: LoopWorld, name: str, groups: tuple[int, ...] = (1,), **changes: Any):
@@ -60,19 +68,11 @@ def test_a_request_that_got_lost_is_taken_with_its_outcome_when_it_comes_again()
     world = LoopWorld(target=100)
     client = resuming(world, "a")
     client.step(obs=[1])
-    record = {"row": 0, "return": 7.0, "length": 1, "time_s": 0.1, "metrics": {}}
-    outcome: dict[str, Any] = {
-        "obs": [2],
-        "rewards": [7],
-        "terminated": [True],
-        "final": [9],
-        "episodes": [record],
-    }
-    client.step_into_nothing(**outcome)
+    client.step_into_nothing(**ENDED)
     client.vanish()
     back = client.come_back()
     assert requests_of(client) == [1]
-    back.step_again(**outcome)
+    back.step_again(**ENDED)
     assert world.hub.scheduler.ledger.stored_total == 1
     assert [episode["return"] for episode in world.listener.episodes] == [7.0]
     assert len(back.all_actions()) == 1
@@ -82,18 +82,10 @@ def test_the_outcome_of_a_request_that_comes_again_is_taken_once():
     world = LoopWorld(target=100)
     client = resuming(world, "a")
     client.step(obs=[1])
-    record = {"row": 0, "return": 7.0, "length": 1, "time_s": 0.1, "metrics": {}}
-    outcome: dict[str, Any] = {
-        "obs": [2],
-        "rewards": [7],
-        "terminated": [True],
-        "final": [9],
-        "episodes": [record],
-    }
-    client.step(**outcome)
+    client.step(**ENDED)
     lose_answer(client)
     client.vanish()
-    client.come_back().step_again(**outcome)
+    client.come_back().step_again(**ENDED)
     assert world.hub.scheduler.ledger.stored_total == 1
     assert [episode["return"] for episode in world.listener.episodes] == [7.0]
 
