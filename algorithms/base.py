@@ -350,8 +350,8 @@ class Learner(ABC):
             UpdateError: The algorithm says how many frames, and not how they are learnt from.
         """
         raise UpdateError(
-            f"algorithm {self.uid!r} has frames_at_once but no rehearse; define both, or neither if "
-            "it takes no gradient steps"
+            f"algorithm {self.uid!r} has frames_at_once but no rehearse; define both, or neither "
+            "if it takes no gradient steps"
         )
 
     @abstractmethod
