@@ -7,7 +7,7 @@ it is. Messages of clients go another way: see ``royale_server.endpoint.hub``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 
 from royale_client.wire.limits import Limits
@@ -28,7 +28,7 @@ from royale_server.endpoint.reception import Reception
 from royale_server.endpoint.resuming import Resuming
 from royale_server.endpoint.roll import Roll
 from royale_server.endpoint.run_core import RunCore
-from royale_server.model.engine import Engine
+from royale_server.model.engine import Engine, Inferred
 from royale_server.model.worker import ModelWorker
 from royale_server.saved_run import Sessions
 from royale_server.scheduler import Role, Scheduler
@@ -109,6 +109,8 @@ class Clients(ABC):
         )
         self.on_wake: Callable[[float], None] = lambda _at: None
         """Called with the time at which `advance` is due if nothing happens before."""
+        self._inferred_here: deque[Inferred] = deque()
+        """Inferred on this thread and not answered yet."""
         self.step_bytes = 0
         """Size of all requests received."""
 

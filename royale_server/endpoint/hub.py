@@ -1,8 +1,9 @@
 """The data path of the server: messages in, what is due, commands to the model, answers out.
 
 Runs on the I/O thread. A message goes in, `advance` asks the scheduler what is due, commands go
-to the model worker, answers go out. Never blocks, never computes a network, never touches a disk;
-every failure of one client ends that client's session and nothing else.
+to the model worker, answers go out. A batch that takes less time than handing it to another thread
+and back is inferred right here, while the worker has nothing to do. Never blocks, never touches a
+disk; every failure of one client ends that client's session and nothing else.
 """
 
 from __future__ import annotations
@@ -176,6 +177,14 @@ class Hub(Clients):
 
     def advance(self) -> None:
         """Carry out everything the scheduler finds due."""
+        self._carry_out_commands()
+        # One after the other, not by recursion: as many batches may be due as there are groups.
+        while self._inferred_here:
+            self._answer(self._inferred_here.popleft())
+            self._carry_out_commands()
+            self._settle_if_idle()
+
+    def _carry_out_commands(self) -> None:
         scheduler = self._core.scheduler_or_none
         if scheduler is None or self._core.is_stopped:
             return
@@ -207,9 +216,22 @@ class Hub(Clients):
         assert engine is not None, "there is a scheduler, so there is an engine"
         self._explainer.last_dispatch_at = self._clock()
         self._core.episodes.acted(batch, self.scheduler.ledger.version)
-        self._model.submit(partial(engine.infer, batch), self._inferred, self._listener.failed)
+        infer = partial(engine.infer, batch)
+        if not self._core.is_quick:
+            self._model.submit(infer, self._inferred, self._listener.failed)
+            return
+        try:
+            self._inferred_here.append(infer())
+        except Exception as error:  # as where the model thread infers
+            self._listener.failed(error)
 
     def _inferred(self, result: Inferred) -> None:
+        self._answer(result)
+        self.advance()
+        self._settle_if_idle()
+
+    def _answer(self, result: Inferred) -> None:
+        self._core.infer_s = result.duration_s
         for item, actions in zip(result.batch.items, result.actions, strict=True):
             group = item.group
             peer = self._roll.by_member.get(group.member)
@@ -222,7 +244,8 @@ class Hub(Clients):
                     peer.connection.send(answer)
         self.scheduler.inferred(self._clock())
         self._listener.inferred(result)
-        self.advance()
+
+    def _settle_if_idle(self) -> None:
         if self.scheduler.is_idle:
             self._core.settle()
 

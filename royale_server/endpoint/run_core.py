@@ -6,6 +6,7 @@ spaces are what it is built for. Hands the model thread jobs that nobody waits f
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +23,13 @@ from royale_server.model.engine import Engine
 from royale_server.model.worker import ModelWorker
 from royale_server.saved_run import Sessions
 from royale_server.scheduler import Member, Scheduler
+
+QUICK_S = 1e-3
+"""Batches that take less are inferred by the I/O thread, and written by it.
+
+Two threads that take turns wait for the interpreter's lock and for a core to wake up, which for a
+small network takes longer than inference. Nobody notices an I/O thread that is busy for so long.
+"""
 
 
 class RunCore:
@@ -55,6 +63,8 @@ class RunCore:
         """Which policy versions played the running episodes."""
         self.next_episode: Counter[str] = Counter()
         """By name of a client that is gone, an episode ordinal that none of its slots reached."""
+        self.infer_s = math.inf
+        """What the last batch took to infer, in seconds."""
         self.is_stopped = False
         """Nothing is scheduled any more."""
 
@@ -118,11 +128,22 @@ class RunCore:
         keys = [slot_key(self._config.seed, name, slot) for name, slot in slots]
         self.do(partial(engine.add_slots, np.array(keys, np.uint64)))
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether inference is better done on this thread than handed to the model thread."""
+        return self.infer_s < QUICK_S and self._model.is_idle
+
     def settle(self) -> None:
         """Have the last batch written while nobody waits for the model."""
         engine = self.engine_or_none
         assert engine is not None, "the engine is not built yet"
-        self.do(engine.settle)
+        if not self.is_quick:
+            self.do(engine.settle)
+            return
+        try:
+            engine.settle()
+        except Exception as error:  # as where the model thread writes
+            self._listener.failed(error)
 
     def do(self, job: Callable[[], None]) -> None:
         """Have the model thread do something that nobody waits for."""

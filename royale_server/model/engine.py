@@ -1,11 +1,11 @@
 """Carries out what the scheduler commands on tensors: infer, learn, snapshot.
 
 Runs on the model thread, one job at a time and in order: the model lock of the design, by
-construction. Gathers the observations of a batch straight from the received messages into the
-next cells of rollout storage (the one copy, which also widens what came as float16) and infers on
-that block. What nobody waits for, the policy's step state and the outcomes of earlier frames, is
-written by `Engine.settle` once the answers are on their way. Never touches a socket, a file or the
-scheduler.
+construction. Short jobs run on the I/O thread instead, when the model thread has none. Gathers the
+observations of a batch straight from the received messages into the next cells of rollout storage
+(the one copy, which also widens what came as float16) and infers on that block. What nobody waits
+for, the policy's step state and the outcomes of earlier frames, is written by `Engine.settle` once
+the answers are on their way. Never touches a socket, a file or the scheduler.
 """
 
 from __future__ import annotations

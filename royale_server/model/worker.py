@@ -30,6 +30,10 @@ class ModelWorker(Protocol):
         Without ``done`` nobody is told of its end, which spares the submitter a wake-up.
         """
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every job submitted has ended: the submitter may do a short one by itself."""
+
 
 def _outcome(
     job: Callable[[], T], done: Callable[[T], None] | None, failed: Callable[[BaseException], None]
@@ -53,6 +57,9 @@ class ModelThread:
     def __init__(self, deliver: Callable[[Callback], None]) -> None:
         self._deliver = deliver
         self._jobs: SimpleQueue[Callable[[], Callback | None] | None] = SimpleQueue()
+        # Each has one writer, so that none needs a lock.
+        self._num_submitted = 0
+        self._num_ended = 0
         self._thread = threading.Thread(target=self._run, name="royale-model", daemon=True)
         self._thread.start()
 
@@ -63,7 +70,13 @@ class ModelThread:
         failed: Callable[[BaseException], None],
     ) -> None:
         """See `ModelWorker.submit`."""
+        self._num_submitted += 1
         self._jobs.put(lambda: _outcome(job, done, failed))
+
+    @property
+    def is_idle(self) -> bool:
+        """See `ModelWorker.is_idle`."""
+        return self._num_submitted == self._num_ended
 
     @property
     def is_alive(self) -> bool:
@@ -78,6 +91,7 @@ class ModelThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             callback = job()
+            self._num_ended += 1
             if callback is not None:
                 self._deliver(callback)
 
@@ -96,6 +110,11 @@ class InlineWorker:
     ) -> None:
         """See `ModelWorker.submit`."""
         self._jobs.append(lambda: _outcome(job, done, failed))
+
+    @property
+    def is_idle(self) -> bool:
+        """See `ModelWorker.is_idle`; here every job has to wait for its turn."""
+        return False
 
     def run_pending(self) -> bool:
         """Run one job and its callback. Returns False if there was none."""
