@@ -198,6 +198,9 @@ class ServerConfig:
     feedback_wait_timeout: float = 60.0
     """Seconds a client may take to answer an action; then it is disconnected and may come back.
     Learn steps do not count. Must exceed the slowest environment step."""
+    short_inference: float = 0.001
+    """Seconds: on a CPU, batches that take less are inferred without a change of threads; 0 keeps
+    all to the model thread, so that a policy that hangs can still be stopped in order."""
     reconnect_grace: float = 30.0
     """Seconds for which a client whose connection is lost keeps its session: its episodes, and the
     frames under way. Nobody waits for it meanwhile, unless ``--deterministic``. 0: it begins a new
@@ -313,6 +316,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "close_wait": (0, float("inf")),
         "first_step_timeout": (0.001, float("inf")),
         "feedback_wait_timeout": (0.001, float("inf")),
+        "short_inference": (0, 1.0),
         "reconnect_grace": (0, float("inf")),
         "inline_num_envs": (1, float("inf") if config.inline is None else config.max_slots),
     }

@@ -24,13 +24,6 @@ from royale_server.model.worker import ModelWorker
 from royale_server.saved_run import Sessions
 from royale_server.scheduler import Member, Scheduler
 
-QUICK_S = 1e-3
-"""Batches that take less are inferred by the I/O thread, and written by it.
-
-Two threads that take turns wait for the interpreter's lock and for a core to wake up, which for a
-small network takes longer than inference. Nobody notices an I/O thread that is busy for so long.
-"""
-
 
 class RunCore:
     """The run behind the clients.
@@ -130,8 +123,15 @@ class RunCore:
 
     @property
     def is_quick(self) -> bool:
-        """Whether inference is better done on this thread than handed to the model thread."""
-        return self.infer_s < QUICK_S and self._model.is_idle
+        """Whether a batch is better inferred on this thread than handed to the model thread.
+
+        Two threads that take turns wait for the interpreter's lock and for a core to wake up,
+        which for a small network takes longer than inference.
+        """
+        engine = self.engine_or_none
+        assert engine is not None, "the engine is not built yet"
+        is_short = self.infer_s < self._config.short_inference
+        return is_short and engine.is_on_cpu and self._model.is_idle
 
     def settle(self) -> None:
         """Have the last batch written while nobody waits for the model."""

@@ -159,6 +159,9 @@ class Engine:
         self._evaluated = None if opponents is None else opponents.another()
         self._is_greedy = False
         self._keys = np.zeros(0, np.uint64)
+        parameter = next(policy.parameters(), None)
+        self.is_on_cpu = parameter is None or parameter.device.type == "cpu"
+        """Whether jobs may run on any thread, as long as it is one at a time."""
         self._has_values = VALUE in storage.step_state
         self._unvalued: list[tuple[IntArray, Arrays]] = []
         self._unwritten: _Unwritten | None = None

@@ -310,12 +310,19 @@ class ScriptedClient:
 class LoopWorld:
     """Hub, scheduler, engine and clients on one thread and a clock that tests turn."""
 
-    def __init__(self, target: int, *, masks: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        target: int,
+        *,
+        masks: bool = False,
+        worker: InlineWorker | None = None,
+        **settings: Any,
+    ) -> None:
         self.now = 100.0
         algo = LearnerConfigForTests(frames_per_iteration=target)
         pair = Pair(policy="table", policy_variant="-", algo="noting", algo_variant="-")
         self.config = ServerConfig(pair=pair, policy=None, algo=algo, max_slots=512, **settings)
-        self.worker = InlineWorker()
+        self.worker = worker or InlineWorker()
         self.listener = ListeningRun(world=self)
         self.admission = Admission(
             self.config, run_id="id", run_name="name", on_first_spaces=self._build

@@ -30,6 +30,8 @@ SULKY = ("gym", "--env-id", "tests.system.envs:Sulky-v0", "--env-kwargs", '{"sul
 
 def start(processes: Processes, *flags: object, held_at: str | None = None) -> Server:
     environment = {} if held_at is None else {"STALL_AT": held_at, "GATE": str(gate(processes))}
+    # What is held in a batch is the model thread, as by a policy that takes long.
+    flags = ("--short-inference", 0, *flags)
     return processes.server(*FLAGS, *flags, environment=environment)
 
 
