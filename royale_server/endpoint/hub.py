@@ -2,7 +2,7 @@
 
 Runs on the I/O thread. A message goes in, `advance` asks the scheduler what is due, commands go
 to the model worker, answers go out. A batch that takes less time than handing it to another thread
-and back is inferred right here, while the worker has nothing to do. Never blocks, never touches a
+and back is inferred right here, while the worker has nothing to do. Never waits, never touches a
 disk; every failure of one client ends that client's session and nothing else.
 """
 

@@ -2,7 +2,7 @@
 
 One asyncio loop, the I/O thread. Turns connections into hub events and queued messages into
 frames; knows nothing of what the messages say. Compression is off, keepalive pings are answered
-while a learn step runs, because nothing on this thread computes.
+while a learn step runs, because that is another thread's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model thread: it alone owns torch, the policy, the learner and rollout storage.
+"""The model thread: torch, policy, learner and storage are its alone while it has a job.
 
 engine.py  executes infer, learn and snapshot on whatever thread calls it
 worker.py  one thread that runs such jobs, one at a time and in order

@@ -72,7 +72,7 @@ def test_four_hundred_batches_due_at_once_are_answered_one_after_the_other():
     world.learn()
     world.now += 1.0  # past the time that a batch may wait to grow
     world.hub.tick()
-    world.run()  # the first batch is the thread's, as always when another has just learnt
+    world.run()  # the worker is not idle at first: it has the first batch
     assert all(client.may_step() for client in clients)
 
 
