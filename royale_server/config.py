@@ -231,7 +231,7 @@ class ServerConfig:
     alarms: AlarmConfig = field(default_factory=AlarmConfig)
     """Questions asked of every metrics row."""
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    """Rounds that clients with ``--role eval`` play in environments of two seats."""
+    """Rounds that clients with ``--role eval`` play."""
     doctor: DoctorConfig = field(default_factory=DoctorConfig)
     """What the preflight judges by."""
     track: TrackConfig = field(default_factory=TrackConfig)

@@ -176,7 +176,7 @@ class Seating:
         self._book.check_asking(start, request.asks)
         request.seats = self._book.seats(group.slots)
 
-    def players(self, group: Group, step: Step) -> dict[int, dict[str, str]]:
+    def players(self, group: Group, step: Step) -> dict[int, dict[str, Any]]:
         """Who played the episodes that a step reports as ended, by row. Call it before `requested`.
 
         Empty for clients that follow no assignments.
@@ -208,9 +208,12 @@ class Seating:
     def learned(self, version: int) -> None:
         """A learn step is done: take a snapshot if one is due, and see who may play now.
 
+        Rounds of evaluation learn of it, too.
+
         Who may play changes here and nowhere else. When episodes end, and in which order clients
         say so, is chance; by a learn step of a run with fixed rounds every group has said it.
         """
+        self._evaluation.learned(version)
         is_due = version % self._config.snapshot_every == 0
         if is_due and self._keeps_pool and self._book.clients:
             self._submit(partial(self._engine.take_snapshot, version))

@@ -125,7 +125,7 @@ def build(
     )
     engine.evaluate_with(
         [learner_state(load(Path(name))).model for name in config.evaluate.checkpoints],
-        greedy=config.evaluate.greedy,
+        greedy=config.evaluate.is_greedy_in_battles,
     )
     if resumed is not None:
         opponents.load(resumed.opponents)
