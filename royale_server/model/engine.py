@@ -63,7 +63,7 @@ COMPLETED_BATCHES = 32
 """Batches for which it is put off at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Inferred:
     """The answers of one batch."""
 
@@ -76,7 +76,7 @@ class Inferred:
     """What the learner will discount these frames with; see `Learner.discount`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Aside:
     """Rows of a batch that were gathered beside their cells."""
 
@@ -85,7 +85,7 @@ class _Aside:
     observations: Arrays
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Unwritten:
     """What is still to be written of a batch that was inferred."""
 
@@ -99,7 +99,7 @@ class _Unwritten:
     """None if all rows were gathered into their cells."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Incomplete:
     """Frames whose step state is still to be completed and written."""
 
@@ -540,7 +540,7 @@ class Engine:
             self.storage.add_rewards(effect.cells, step.rewards[effect.rows])
         else:
             self.storage.add_rewards(effect.block, step.rewards)
-        if not effect.request.ended.any():
+        if not effect.request.any_ended:
             return
         rows = effect.rows[effect.finished]
         cells = effect.cells[effect.finished]
