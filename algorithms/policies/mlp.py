@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import cast
 
 import numpy as np
@@ -39,8 +40,8 @@ class _Acted:
     """What was chosen and from what: all that judging it needs."""
 
     policy: MLPPolicy
-    matrix: Matrix
-    """What the towers saw. Shape ``(n, D)``."""
+    matrices: tuple[Matrix, ...]
+    """What the towers saw, batch by batch, n rows together. Shapes ``(·, D)``."""
     outputs: Matrix
     """The actor's. Shape ``(n, head.num_outputs)``."""
     values: Matrix | None
@@ -59,7 +60,7 @@ class _Acted:
         joined = np.concatenate
         return cls(
             policy=first.policy,
-            matrix=joined([part.matrix for part in parts]),
+            matrices=tuple([matrix for part in parts for matrix in part.matrices]),
             outputs=joined([part.outputs for part in parts]),
             values=None if first.values is None else joined([part.values for part in parts]),
             masks=None if first.masks is None else joined([part.masks for part in parts]),
@@ -70,9 +71,23 @@ class _Acted:
         """Judge it."""
         values = self.values
         if values is None:
-            values = self.policy.infer(self.matrix, self.policy.critic)[0]
+            values = _by_batch(self.policy.critic, self.matrices)
         log_prob = self.policy.head.log_prob(self.outputs, self.masks, self.samples)
         return {"log_prob": log_prob, "value": values.reshape(-1)}
+
+
+def _by_batch(tower: Tower, matrices: Sequence[Matrix]) -> Matrix:
+    """Run a tower on a processor, each batch in its own shape, at the cost of one for all.
+
+    Products round by their shape. How many batches are completed together depends on when a
+    checkpoint is taken; what a row comes to must not.
+
+    Returns:
+        The rows of all batches in order, shape ``(n, tower width)``.
+    """
+    stacks = [np.stack(list(alike)) for _, alike in groupby(matrices, key=len)]
+    outputs = [tower.forward_arrays(stack) for stack in stacks]
+    return np.concatenate([stack.reshape(-1, stack.shape[-1]) for stack in outputs])
 
 
 class MLPPolicy(SplitPolicy):
@@ -133,7 +148,7 @@ class MLPPolicy(SplitPolicy):
         outputs, values = self._actor_and_critic(matrix)
         samples = self.head.sample(outputs, masks, noise, deterministic=deterministic)
         actions = self.head.to_environment(samples)
-        acted = _Acted(self, matrix, outputs, values, masks, samples)
+        acted = _Acted(self, (matrix,), outputs, values, masks, samples)
         return Inference(actions, {"action": samples}, acted)
 
     def complete(self, inferences: Sequence[Inference]) -> dict[str, Array]:
@@ -144,13 +159,13 @@ class MLPPolicy(SplitPolicy):
     def _actor_and_critic(self, matrix: Matrix) -> tuple[Matrix, Matrix | None]:
         """Run the actor, and the critic where one way to a device serves both."""
         if self._runner is None:
-            return self.infer(matrix, self.actor)[0], None
-        outputs, values = self.infer(matrix, self.actor, self.critic)
+            return self._infer(matrix, self.actor)[0], None
+        outputs, values = self._infer(matrix, self.actor, self.critic)
         return outputs, values
 
     def values(self, observations: tuple[Array, ...]) -> npt.NDArray[np.float32]:
         """Return ``V(s)`` of each row. Shape ``(n,)``."""
-        (values,) = self.infer(self._encode(observations), self.critic)
+        (values,) = self._infer(self._encode(observations), self.critic)
         return values.reshape(-1)
 
     def prepare(self, observations: tuple[Array, ...]) -> tuple[Tensor, ...]:
@@ -162,7 +177,7 @@ class MLPPolicy(SplitPolicy):
             observations = self._normalizer.normalize(observations)
         return self._encoder.encode(observations)
 
-    def infer(self, matrix: Matrix, *towers: Tower) -> list[Matrix]:
+    def _infer(self, matrix: Matrix, *towers: Tower) -> list[Matrix]:
         """Run towers without gradients, where the weights are."""
         if self._runner is not None:
             with torch.inference_mode():

@@ -109,18 +109,20 @@ class Tower(nn.ModuleList):
         """Run the network on a processor, without gradients.
 
         Args:
-            rows: Shape ``(n, widths[0])``.
+            rows: Shape ``(n, widths[0])``; or batches of one size, ``(k, n, widths[0])``: what each
+                comes to does not depend on the others, nor on ``k``, to the last bit.
 
         Returns:
-            Shape ``(n, widths[-1])``, a new array. Equal to `forward` but for the rounding of
-            another library: a few units in the last place of a layer's sum.
+            Shape ``(n, widths[-1])`` or ``(k, n, widths[-1])``, a new array. Equal to `forward` but
+            for the rounding of another library: a few units in the last place of a layer's sum.
         """
+        product = np.dot if rows.ndim == 2 else np.matmul
         *hidden, last = self._layers()
         for layer in hidden:
-            rows = np.dot(rows, layer.weight)
+            rows = product(rows, layer.weight)
             rows += layer.bias
             rows = self._on_arrays(rows)
-        rows = np.dot(rows, last.weight)
+        rows = product(rows, last.weight)
         rows += last.bias
         return rows
 

@@ -300,3 +300,37 @@ def test_number_of_python_calls_does_not_depend_on_the_rows():
         return calls
 
     assert count_calls(8) == count_calls(256) < 400
+
+
+def completed(policy, inferences, sizes):
+    """Complete batches so many at a time, and lay what they come to one after the other."""
+    parts, begin = [], 0
+    for size in sizes:
+        parts.append(policy.complete(inferences[begin : begin + size]))
+        begin += size
+    assert begin == len(inferences)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        DiscreteSpec(4),
+        MultiDiscreteSpec((3, 2)),
+        BoxSpec(-1, 1, (2,), "float32"),
+    ],
+)
+@pytest.mark.parametrize("rows", [(1,), (3,), (16,), (8, 8, 7)], ids=str)
+def test_a_row_comes_to_the_same_bits_however_batches_are_completed_together(action, rows):
+    """A checkpoint completes what there is: a run that takes one must go on as one without."""
+    policy = make_policy(action, hidden_sizes=(64, 64))
+    inferences = [
+        policy.act(observe(rows[k % len(rows)], seed=k), None, make_noise(rows[k % len(rows)]))
+        for k in range(12)
+    ]
+    alone = completed(policy, inferences, [1] * 12)
+    for sizes in ([12], [5, 7], [11, 1], [2, 3, 4, 3]):
+        together = completed(policy, inferences, sizes)
+        assert {n: a.tobytes() for n, a in together.items()} == {
+            n: a.tobytes() for n, a in alone.items()
+        }

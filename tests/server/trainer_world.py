@@ -129,7 +129,8 @@ class Attempt:
             num_epochs=3,
             minibatch_size=16,
         )
-        policy = MLPPolicyConfig(hidden_sizes=(8,), normalize_observations=True)
+        # Wide enough for products to round by their shape, as they do in runs.
+        policy = MLPPolicyConfig(hidden_sizes=(64, 64), normalize_observations=True)
         config = ServerConfig(pair=PAIR, policy=policy, algo=algo, max_slots=64, **settings)
         start = _start(directory)
         keeper = self.writer.alarms_of_rows = AlarmKeeper(
