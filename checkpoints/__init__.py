@@ -43,6 +43,7 @@ from checkpoints.retention import (
     surplus,
     unpin,
 )
+from checkpoints.scoring import POLICY_VERSION, enter_facts
 
 if TYPE_CHECKING:
     from checkpoints.loading import load
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT_VERSION",
+    "POLICY_VERSION",
     "CheckpointContentError",
     "CheckpointContents",
     "CheckpointCorruptError",
@@ -66,6 +68,7 @@ __all__ = [
     "best",
     "check_saveable",
     "copy_contents",
+    "enter_facts",
     "is_pinned",
     "list_checkpoints",
     "list_steps",

@@ -25,7 +25,11 @@ logger = logging.getLogger(__name__)
 SCORE, SCORE_OF = "score", "score_of"
 """Facts of a manifest: how good the checkpoint is, and by what measure. Absent if not known."""
 
-SCORE_RANKS: Mapping[str, int] = {"return_mean_100": 1, "evaluation": 2}
+SCORE_IN = "score_in"
+"""Fact of a manifest: what was played for the score of an evaluation."""
+
+EVALUATION = "evaluation"
+SCORE_RANKS: Mapping[str, int] = {"return_mean_100": 1, EVALUATION: 2}
 """What a score may be of. A score of higher rank beats any of a lower one: an evaluation plays
 whole episodes with the very weights of the checkpoint."""
 
@@ -97,8 +101,17 @@ def best(entries: Sequence[CheckpointEntry]) -> CheckpointEntry | None:
     """Return the best checkpoint by the facts of its manifest, or ``None`` if none has a score.
 
     The highest evaluation wins, else the highest mean return of training; of equals the oldest.
+    Evaluations in something else than the newest one are not compared: they are no scores.
     """
     scored = [(score, entry) for entry in entries if (score := _score(entry)) is not None]
+    evaluated = [entry for (rank, _), entry in scored if rank == SCORE_RANKS[EVALUATION]]
+    if evaluated:
+        subject = max(evaluated, key=lambda entry: entry.step).manifest.facts.get(SCORE_IN)
+        scored = [
+            pair
+            for pair in scored
+            if pair[1] not in evaluated or pair[1].manifest.facts.get(SCORE_IN) == subject
+        ]
     if not scored:
         return None
     return max(scored, key=lambda pair: (*pair[0], -pair[1].step))[1]

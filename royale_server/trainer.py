@@ -19,7 +19,7 @@ from typing import Any
 from algorithms.base import LearnerState
 from algorithms.errors import LearnAborted
 from algorithms.spaces import Spaces
-from checkpoints import CheckpointContents, check_saveable
+from checkpoints import POLICY_VERSION, CheckpointContents, check_saveable, enter_facts
 from royale_client.wire.errors import RoyaleError
 from royale_client.wire.messages import Hello
 from royale_server import crash_points
@@ -32,6 +32,7 @@ from royale_server.episode_metrics import LEARNER
 from royale_server.evaluation.desk import Round
 from royale_server.evaluation.episodes import EpisodeRound
 from royale_server.evaluation.metrics import report_of
+from royale_server.evaluation.scores import Scores
 from royale_server.exit_codes import ExitCode
 from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
@@ -168,6 +169,7 @@ class Trainer:
         self._heat_maps = HeatMaps(config.heatmap_every)
         self._verdict: dict[str, float] = {}
         """What the evaluation that was complete last came to, until a row tells it."""
+        self._scores = Scores(config.evaluate)
         self._idle_since: float | None = None
         self.steering = Steering(self)
         """Told what a person asks for."""
@@ -362,6 +364,11 @@ class Trainer:
         logger.info("%s", report.text)
         facts = {**report.facts, **report.metrics}
         self.event("evaluated", report.text, iteration=self._book.iteration, **facts)
+        scored = self._scores.enter(round_)
+        if scored and self._saver is not None and round_.version is not None:
+            # After every checkpoint that was handed over; later ones get it with their other facts.
+            directory = self._start.directory
+            self._writer.task(partial(_enter_score, directory, round_.version, scored))
         assert self._built is not None
         if self._built.engine.learner.evaluates:
             self._book.iteration += 1
@@ -677,10 +684,13 @@ class Trainer:
 
     def _contents(self, snapshot: Snapshot, sessions: Sessions | None) -> CheckpointContents:
         assert self._spaces is not None
+        version = snapshot.policy_version
         facts: dict[str, Any] = {**(self._start.facts or {}), "metrics_row": self._book.iteration}
+        facts[POLICY_VERSION] = version
         score = self._book.mean_return
         if score is not None:
             facts |= {"score": score, "score_of": "return_mean_100"}
+        facts |= self._scores.facts_of(version)
         return to_contents(
             snapshot,
             counters=self._book.counters(self._hub),
@@ -728,6 +738,12 @@ class Trainer:
 
 def _nothing() -> None:
     """Nobody waits for it."""
+
+
+def _enter_score(directory: Path, version: int, facts: Mapping[str, Any]) -> None:
+    """On the writer's thread."""
+    for path in enter_facts(directory, version, facts):
+        logger.debug("%s was evaluated: %s", path, facts)
 
 
 def _note_size(size_bytes: int) -> None:

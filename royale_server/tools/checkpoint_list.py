@@ -34,6 +34,8 @@ class CheckpointRow:
     """Iterations that were complete; None if its manifest does not say."""
     score: float | None
     score_of: str | None
+    score_in: str | None
+    """What an evaluation was played in."""
     size_bytes: int
     saved_at: float
     """Seconds since 1970."""
@@ -56,6 +58,7 @@ class CheckpointRow:
             "iteration": self.iteration,
             "score": self.score,
             "score_of": self.score_of,
+            "score_in": self.score_in,
             "size_bytes": self.size_bytes,
             "saved_at": round(self.saved_at, 3),
             "marks": list(self.marks),
@@ -91,6 +94,7 @@ def _row(entry: CheckpointEntry, is_best: bool, *, hashes: bool) -> CheckpointRo
         iteration=iteration if isinstance(iteration, int) else None,
         score=float(score) if isinstance(score, (int, float)) else None,
         score_of=None if score is None else str(facts.get("score_of")),
+        score_in=facts.get("score_in"),
         size_bytes=entry.size_bytes,
         saved_at=(entry.path / MANIFEST_NAME).stat().st_mtime,
         marks=("best",) * is_best + ("pinned",) * pinned,
@@ -117,6 +121,7 @@ def _unreadable_row(path: Path, reason: str) -> CheckpointRow:
         iteration=None,
         score=None,
         score_of=None,
+        score_in=None,
         size_bytes=sum(file.stat().st_size for file in files),
         saved_at=path.stat().st_mtime,
         marks=(),

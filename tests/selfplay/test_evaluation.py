@@ -234,7 +234,9 @@ class EvaluationAttempt(Attempt):
             evaluate=EvaluateConfig(against=("left", "right"), battles=8),
         )
         spaces = Spaces(observation=OBSERVATION, action=ACTION, masks=False)
-        policy = MLPPolicy(MLPPolicyConfig(hidden_sizes=(64, 64), normalize_observations=True), spaces)
+        policy = MLPPolicy(
+            MLPPolicyConfig(hidden_sizes=(64, 64), normalize_observations=True), spaces
+        )
         trained = PPO(PPOConfig(), policy, seed=0)
         trained.policy_version = 12
         self.trainer._start.warm_start = trained.state()

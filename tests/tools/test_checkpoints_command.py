@@ -226,6 +226,7 @@ def test_columns_are_aligned():
         iteration=480,
         score=487.25,
         score_of="evaluation",
+        score_in="episodes of Walk-v0",
         size_bytes=31_200_000,
         saved_at=1000.0,
         marks=("newest", "best"),
