@@ -122,10 +122,12 @@ THROUGHPUT = (
     MetricSpec(
         key="throughput/rollout_capacity_ratio",
         unit="1",
-        meaning="Rate at which frames are collected by the rate at which they are learnt from, "
-        "each by its own time alone; below 1 the data supply is the limit.",
+        meaning="Rate at which clients deliver frames while the model waits for them by the rate at "
+        "which frames are learnt from; below 1 the data supply is the limit. The server's own part "
+        "of a collection is left out: no client can shorten it.",
         deterministic=False,
-        population=OF_ITERATION,
+        population="time/wait_frames and time/update of the iteration",
+        absent_when="nothing was learnt, or the model never waited",
     ),
 )
 
@@ -271,8 +273,9 @@ class IterationClock:
             "throughput/frames_per_s": _rate(collected, total_s),
             "throughput/rows_per_batch": _rate(self._num_rows, self.num_batches),
             "throughput/learner_wait_frac": _rate(wait_s, total_s),
-            "throughput/rollout_capacity_ratio": _rate(learning[UPDATE], collect_s),
         }
+        if learning[UPDATE] > 0 and wait_s > 0:
+            numbers["throughput/rollout_capacity_ratio"] = learning[UPDATE] / wait_s
         return numbers | self._client_numbers(now, total_s, groups) | self._loop_numbers()
 
     def _client_numbers(
