@@ -122,9 +122,9 @@ THROUGHPUT = (
     MetricSpec(
         key="throughput/rollout_capacity_ratio",
         unit="1",
-        meaning="Rate at which clients deliver frames while the model waits for them by the rate at "
-        "which frames are learnt from; below 1 the data supply is the limit. The server's own part "
-        "of a collection is left out: no client can shorten it.",
+        meaning="Rate at which clients deliver frames while the model waits for them by the rate "
+        "at which frames are learnt from; below 1 the data supply is the limit. The server's own "
+        "part of a collection is left out: no client can shorten it.",
         deterministic=False,
         population="time/wait_frames and time/update of the iteration",
         absent_when="nothing was learnt, or the model never waited",

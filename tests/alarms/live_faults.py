@@ -22,12 +22,18 @@ CALM = PPOConfig(
     total_timesteps=10_000 * FRAMES,
     num_epochs=3,
     minibatch_size=16,
-    learning_rate=1e-4,
+    learning_rate=3e-3,
 )
-FROZEN = replace(CALM, freeze_actor_iterations=3, learning_rate=0.5)
+FROZEN = replace(CALM, freeze_actor_iterations=3)
+HASTY = replace(FROZEN, learning_rate=0.5)
+TAUGHT = replace(CALM, freeze_actor_iterations=12, learning_rate=1e-2, num_epochs=10, gamma=0.0)
 SCALED = replace(CALM, scale_rewards=True)
 
 Plant = Callable[[Attempt], None]
+
+
+def _nothing(_attempt: Attempt) -> None:
+    """The setting is the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,10 @@ class Fault:
     algo: PPOConfig = CALM
     healthy_rows: int = 2
     """Rows before it."""
-    is_setting: bool = False
-    """Whether the setting of the run is the fault, so that it is there from the first row."""
-
-
-def _nothing(_attempt: Attempt) -> None:
-    """The setting is the fault."""
+    healthy_algo: PPOConfig | None = None
+    """Settings of the run without it, where the setting is the fault; None: the same."""
+    world: Plant = _nothing
+    """What is changed in the run without it as well."""
 
 
 def _poisoned_gradient(attempt: Attempt) -> None:
@@ -110,6 +114,18 @@ def _in_environment(change: Callable[[dict[str, Any]], None], every: int = 12) -
             env.step = step_changed  # type: ignore[method-assign]
 
     return plant
+
+
+def _rewards_shown_before(attempt: Attempt) -> None:
+    """Each step pays what its observation showed, so that a critic can know it."""
+    for env in attempt.clients[0].envs:
+        step = env.step
+
+        def step_paid(actions: np.ndarray, env: Any = env, step: Any = step) -> dict[str, Any]:
+            shown = env.x / 89
+            return {**step(actions), "rewards": shown}
+
+        env.step = step_paid  # type: ignore[method-assign]
 
 
 def _nan_reward(fields: dict[str, Any]) -> None:
@@ -195,20 +211,24 @@ FAULTS: dict[str, Fault] = {
     "kl_high": Fault("stored log-probabilities are of other weights", _other_log_probs(1.0)),
     "clip_pinned": Fault("stored log-probabilities are of other weights", _other_log_probs(1.0)),
     "kl_dead": Fault(
-        "a learning rate of 1e-12", _nothing, replace(CALM, learning_rate=1e-12), is_setting=True
+        "a learning rate of 1e-12",
+        _nothing,
+        replace(CALM, learning_rate=1e-12),
+        healthy_algo=CALM,
     ),
     "ev_negative": Fault("the critic predicts noise", _before_learning(_noisy_values)),
     "reward_clipped": Fault(
         "now and then the environment pays 10,000 more", _in_environment(_huge_reward), SCALED
     ),
     "actor_handoff": Fault(
-        "a learning rate of 0.5 once the freeze is over", _nothing, FROZEN, is_setting=True
+        "a learning rate of 0.5 once the freeze is over", _nothing, HASTY, healthy_algo=FROZEN
     ),
     "critic_unready": Fault(
         "the critic predicts noise when the freeze is over",
         _before_learning(_noisy_values),
-        FROZEN,
-        healthy_rows=1,
+        TAUGHT,
+        healthy_rows=11,
+        world=_rewards_shown_before,
     ),
     "worker_failures": Fault("a connection is cut in every iteration", _reconnecting),
     "worker_failures_persistent": Fault("a connection is cut in every iteration", _reconnecting),

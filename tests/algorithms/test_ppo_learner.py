@@ -307,7 +307,7 @@ def test_rewards_are_scaled_by_what_was_known_before_the_iteration():
 
 
 def test_how_far_the_policy_moved_is_not_told_before_it_has():
-    # What a gradient step sees was moved by the steps before it, and there is none before the first.
+    # What a gradient step sees was moved by those before it, and there is none before the first.
     one, two = (
         learn(learner, *collect(learner.policy))
         for learner in (make_learner(num_epochs=1, minibatch_size=size) for size in (32, 16))
