@@ -155,6 +155,7 @@ class AppendFile:
         if not is_lazy or path.exists():
             self._opened()
         self._unwritten: deque[bytes] = deque()
+        self._num_refused = 0
         self.had_torn_tail = self._is_torn
         """Whether the file was found with a cut last line."""
         self.num_dropped = 0
@@ -162,8 +163,8 @@ class AppendFile:
 
     @property
     def num_unwritten(self) -> int:
-        """Lines that the disk has refused so far."""
-        return len(self._unwritten)
+        """Lines that the disk has refused so far; one that it has not answered yet is none."""
+        return self._num_refused
 
     def append(self, *lines: bytes) -> None:
         """Append lines and whatever was refused before them.
@@ -182,6 +183,12 @@ class AppendFile:
 
     def write_pending(self) -> None:
         """Write the lines that were refused before, in order; raises as ``append`` does."""
+        try:
+            self._write_all()
+        finally:
+            self._num_refused = len(self._unwritten)
+
+    def _write_all(self) -> None:
         if not self._unwritten:
             return
         descriptor = self._opened()

@@ -1,4 +1,4 @@
-"""What rows, records, alarms and checks cost at a given rate; ``python -m tests.benchmarks.metrics_cost``.
+"""What rows, alarms and checks cost at a given rate; ``python -m tests.benchmarks.metrics_cost``.
 
 Plays the part of a server that collects frames at that rate, batch by batch, without environments
 and without a network: everything that counts, sums up, checks and writes is the product's own, on
