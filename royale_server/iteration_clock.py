@@ -23,6 +23,9 @@ BOOTSTRAP, CHECKS, UPDATE = "bootstrap", "checks", "update"
 MOST_LAGS = 100_000
 """Measurements of the event loop that are kept; beyond them the oldest are forgotten."""
 
+LEAST_UPDATE_S = 1.0
+"""A shorter learn step says nothing about whether clients keep up with it."""
+
 _BATCHES = "inference batches of the iteration"
 _NO_FRAME = "0 where nothing of the kind happened, as in a run without it"
 
@@ -126,8 +129,9 @@ THROUGHPUT = (
         "at which frames are learnt from; below 1 the data supply is the limit. The server's own "
         "part of a collection is left out: no client can shorten it.",
         deterministic=False,
-        population="time/wait_frames and time/update of the iteration",
-        absent_when="nothing was learnt, or the model never waited",
+        population="time/wait_frames and time/update of an iteration that learns for a second or "
+        "longer; in shorter ones round trips are measured, not what clients could deliver",
+        absent_when="learning took less than a second, or the model never waited",
     ),
 )
 
@@ -274,7 +278,7 @@ class IterationClock:
             "throughput/rows_per_batch": _rate(self._num_rows, self.num_batches),
             "throughput/learner_wait_frac": _rate(wait_s, total_s),
         }
-        if learning[UPDATE] > 0 and wait_s > 0:
+        if learning[UPDATE] >= LEAST_UPDATE_S and wait_s > 0:
             numbers["throughput/rollout_capacity_ratio"] = learning[UPDATE] / wait_s
         return numbers | self._client_numbers(now, total_s, groups) | self._loop_numbers()
 

@@ -140,7 +140,8 @@ LEARNING_ALARMS: tuple[Alarm, ...] = (
         name="capacity_ratio",
         group=MACHINE,
         when=below("throughput/rollout_capacity_ratio", "capacity_ratio"),
-        population="the iteration, less what the server itself took to infer and to store",
+        population="iterations that learn for a second or longer, less what the server itself "
+        "took to infer and to store",
         severity="warn",
         patience=3,
         meaning="Clients deliver too slowly: learning waits for them about as long as it takes.",

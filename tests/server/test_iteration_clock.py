@@ -73,9 +73,11 @@ def test_who_waits_for_whom_is_said_of_both(told):
 
 
 @pytest.mark.parametrize(
-    ("learning", "inferred_s"), [(NOTHING_LEARNT, 1.0), (LEARNING, 5.0)], ids=["learnt", "waited"]
+    ("learning", "inferred_s"),
+    [(NOTHING_LEARNT, 1.0), ({**LEARNING, UPDATE: 0.99}, 1.0), (LEARNING, 5.0)],
+    ids=["nothing learnt", "learnt in no time", "never waited"],
 )
-def test_the_supply_is_not_judged_where_nothing_was_learnt_or_waited_for(learning, inferred_s):
+def test_the_supply_is_not_judged_where_there_is_nothing_to_compare(learning, inferred_s):
     clock = IterationClock(0.0)
     clock.inferred(batch(0.0), inferred_s, 5.0)
     clock.closed(5.0)
