@@ -5,15 +5,16 @@ Each begins after two healthy rows. What is not here has only been seen on plant
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from algorithms.ppo.config import PPOConfig
 from checkpoints import CheckpointWriteError
+from royale_client.wire.episodes import EpisodeMetric, MetricValue
+from royale_server.monitoring.trackers import TrackerHealth
 from royale_server.scheduler.ledger import Discard
 from tests.server.trainer_world import FRAMES, Attempt
 
@@ -50,6 +51,8 @@ class Fault:
     """Settings of the run without it, where the setting is the fault; None: the same."""
     world: Plant = _nothing
     """What is changed in the run without it as well."""
+    metrics: tuple[EpisodeMetric, ...] = ()
+    """What the client declares of its episodes."""
 
 
 def _poisoned_gradient(attempt: Attempt) -> None:
@@ -128,6 +131,58 @@ def _rewards_shown_before(attempt: Attempt) -> None:
         env.step = step_paid  # type: ignore[method-assign]
 
 
+def _telling(metrics: Mapping[str, MetricValue]) -> Plant:
+    """Environments say this of every episode that ends."""
+
+    def plant(attempt: Attempt) -> None:
+        def change(fields: dict[str, Any]) -> None:
+            fields["episodes"] = tuple({**told, "metrics": metrics} for told in fields["episodes"])
+
+        _in_environment(change, every=1)(attempt)
+
+    return plant
+
+
+def _told(what: str, *told: tuple[str, str, MetricValue, MetricValue]) -> Fault:
+    """A fault that shows in what an environment says: name, aggregation, without it and with it."""
+    return Fault(
+        what,
+        _telling({name: faulty for name, _, _, faulty in told}),
+        world=_telling({name: healthy for name, _, healthy, _ in told}),
+        metrics=tuple(EpisodeMetric(name, "1", "every episode", kind) for name, kind, _, _ in told),
+    )
+
+
+def _nan_metric(attempt: Attempt) -> None:
+    learner = attempt.engine.learner
+    learn = learner.learn
+
+    def learn_and_say_nan(*arguments: Any, **more: Any) -> dict[str, float]:
+        return {**learn(*arguments, **more), "ppo/value_loss": float("nan")}
+
+    learner.learn = learn_and_say_nan
+
+
+def _writer_that(**fares: Any) -> Plant:
+    """How the writer fares from now on."""
+
+    def plant(attempt: Attempt) -> None:
+        health = attempt.writer.health
+        attempt.writer.health = lambda: replace(  # type: ignore[method-assign]
+            health(), **fares
+        )
+        _pass_time(attempt, 3.0)
+
+    return plant
+
+
+def _tracker(**fares: Any) -> tuple[TrackerHealth, ...]:
+    healthy = TrackerHealth(
+        name="t", state="running", logged=0, failed=0, dropped=0, queued=0, last_error=None
+    )
+    return (replace(healthy, **fares),)
+
+
 def _nan_reward(fields: dict[str, Any]) -> None:
     fields["rewards"] = fields["rewards"].copy()
     fields["rewards"][0] = np.nan
@@ -171,13 +226,18 @@ def _stale_frame(attempt: Attempt) -> None:
 
 
 def _slow_batches(attempt: Attempt) -> None:
+    _pass_time(attempt, 20.0)
+
+
+def _pass_time(attempt: Attempt, before_each_answer_s: float) -> None:
     client = attempt.clients[0]
-    client.pump = partial(_pump_late, attempt, client.pump)  # type: ignore[method-assign]
+    pump = client.pump
 
+    def pump_late() -> bool:
+        attempt.now += before_each_answer_s
+        return pump()
 
-def _pump_late(attempt: Attempt, pump: Callable[[], bool]) -> bool:
-    attempt.now += 20.0
-    return pump()
+    client.pump = pump_late  # type: ignore[method-assign]
 
 
 def _silence(attempt: Attempt) -> None:
@@ -204,6 +264,51 @@ def _full_disk(attempt: Attempt) -> None:
 
 
 FAULTS: dict[str, Fault] = {
+    "illegal_actions": _told(
+        "an environment refuses one action in every episode",
+        ("illegal_action_rate", "ratio", [0.0, 6.0], [1.0, 6.0]),
+    ),
+    "elixir_count_inexact": _told(
+        "an environment counts inexactly in one episode of ten",
+        ("elixir_count_exact_frac", "mean", 1.0, 0.9),
+    ),
+    "seat_bias": _told(
+        "seat 0 of an environment wins every episode",
+        ("win_rate_by_seat", "share", [0.5, 1.0], [1.0, 1.0]),
+    ),
+    "noop_collapse": _told(
+        "an environment in which five cards are played in an episode",
+        ("policy/cards_per_match", "mean", 22.0, 5.0),
+    ),
+    "noop_collapse_severe": _told(
+        "an environment in which two cards are played in an episode",
+        ("policy/cards_per_match", "mean", 22.0, 2.0),
+    ),
+    "tile_spam": _told(
+        "half of the plays of every episode go to one tile",
+        ("policy/tile", "count", [1.0] * 20, [20.0] + [1.0] * 20),
+    ),
+    "artefact_exploit": _told(
+        "most plays of every episode are the same pair of card and tile",
+        ("policy/card_tile", "categories", list(map(float, range(30))), [7.0] * 30),
+    ),
+    "draw_equilibrium": _told(
+        "every episode is a draw at the limit of steps",
+        ("draw_rate", "mean", 0.0, 1.0),
+        ("episode_steps_at_cap_frac", "mean", 0.0, 1.0),
+    ),
+    "shaping_dominates": _told(
+        "a term of the reward pays 2 an episode and does not cancel",
+        ("reward_shaping_abs", "mean", 0.1, 2.0),
+        ("reward_terminal_abs", "mean", 1.0, 1.0),
+    ),
+    "nonfinite_metric": Fault("the value loss of the row is NaN", _nan_metric),
+    "writer_refused": Fault("the disk refuses three lines", _writer_that(unwritten=3)),
+    "lines_lost": Fault("three lines are given up", _writer_that(dropped=3)),
+    "tracker_failing": Fault("a tracker refuses a row", _writer_that(trackers=_tracker(failed=1))),
+    "tracker_stalled": Fault(
+        "101 rows wait for a tracker", _writer_that(trackers=_tracker(queued=101))
+    ),
     "nonfinite": Fault("a gradient becomes NaN in the network", _poisoned_gradient),
     "ratio_invariant": Fault(
         "stored log-probabilities are 0.01 off those of the weights", _other_log_probs(0.01)

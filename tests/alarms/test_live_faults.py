@@ -24,7 +24,7 @@ and a freeze of three must be over."""
 def run_with(directory: Path, alarm: Alarm, fault: Fault, *, planted: bool) -> Attempt:
     algo = fault.algo if planted else fault.healthy_algo or fault.algo
     attempt = Attempt(directory, alarms=[alarm], algo=algo, save_every=SAVE_EVERY)
-    attempt.join()
+    attempt.join(metrics=fault.metrics)
     attempt.play_rows(1)
     fault.world(attempt)
     attempt.play_rows(fault.healthy_rows)
