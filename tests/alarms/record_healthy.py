@@ -4,9 +4,8 @@ The runs it was made of, the arena with two clients, as ``x.py train`` starts th
 name of its own, and CartPole with one::
 
     royale-server arena-policy default ppo arena --torch-threads 2 --seed 1 --save-every 10 \
-        --selfplay.mix mirror=0.2,pool=0.1,scripted=0.7 \
-        --algo.ent-coef 0.01 --algo.ent-coef-end 0.01 \
-        --algo.total-timesteps 100000000 --until-timesteps 839680
+        --selfplay.mix mirror=0.2,pool=0.1,scripted=0.7 --algo.total-timesteps 100000000 \
+        --algo.frames-per-iteration 2048 --until-timesteps 421888
     royale-env-client arena --battles 64 --bots random heuristic push
 
     royale-server mlp-policy default ppo classic --algo.frames-per-iteration 512 --seed 1 \
