@@ -52,7 +52,8 @@ class Fault:
     world: Plant = _nothing
     """What is changed in the run without it as well."""
     metrics: tuple[EpisodeMetric, ...] = ()
-    """What the client declares of its episodes."""
+    """What clients declare of their episodes."""
+    num_clients: int = 1
 
 
 def _poisoned_gradient(attempt: Attempt) -> None:
@@ -208,6 +209,22 @@ def _reconnecting(attempt: Attempt) -> None:
     attempt.trainer._learned = learned_and_cut  # type: ignore[method-assign]
 
 
+def _one_leaves(attempt: Attempt) -> None:
+    attempt.clients[-1].goodbye()
+
+
+def _one_is_slow(attempt: Attempt) -> None:
+    """It answers when it was looked at fifteen times, while the others answer each time."""
+    client = attempt.clients[-1]
+    pump, count = client.pump, iter(range(10**9))
+
+    def pump_seldom() -> bool:
+        attempt.now += 0.01
+        return next(count) % 15 == 14 and pump()
+
+    client.pump = pump_seldom  # type: ignore[method-assign]
+
+
 def _cut_five(attempt: Attempt) -> None:
     for number in range(5):
         attempt.join(f"brief-{number}", (1,)).vanish()
@@ -337,6 +354,10 @@ FAULTS: dict[str, Fault] = {
     ),
     "worker_failures": Fault("a connection is cut in every iteration", _reconnecting),
     "worker_failures_persistent": Fault("a connection is cut in every iteration", _reconnecting),
+    "clients_missing": Fault("one of two clients says goodbye", _one_leaves, num_clients=2),
+    "straggler": Fault(
+        "one of three clients answers fifteen times slower", _one_is_slow, num_clients=3
+    ),
     "client_flapping": Fault("five connections are cut", _cut_five),
     "invalid_frames": Fault("now and then a reward is NaN", _in_environment(_nan_reward)),
     "discards": Fault(

@@ -5,7 +5,7 @@ name of its own, and CartPole with one::
 
     royale-server arena-policy default ppo arena --torch-threads 2 --seed 1 --save-every 10 \
         --selfplay.mix mirror=0.2,pool=0.1,scripted=0.7 --algo.total-timesteps 100000000 \
-        --algo.frames-per-iteration 2048 --until-timesteps 421888
+        --algo.frames-per-iteration 2048 --until-timesteps 450000
     royale-env-client arena --battles 64 --bots random heuristic push
 
     royale-server mlp-policy default ppo classic --algo.frames-per-iteration 512 --seed 1 \

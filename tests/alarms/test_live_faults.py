@@ -23,8 +23,15 @@ and a freeze of three must be over."""
 
 def run_with(directory: Path, alarm: Alarm, fault: Fault, *, planted: bool) -> Attempt:
     algo = fault.algo if planted else fault.healthy_algo or fault.algo
-    attempt = Attempt(directory, alarms=[alarm], algo=algo, save_every=SAVE_EVERY)
-    attempt.join(metrics=fault.metrics)
+    attempt = Attempt(
+        directory,
+        alarms=[alarm],
+        algo=algo,
+        save_every=SAVE_EVERY,
+        min_clients=fault.num_clients,
+    )
+    for number in range(fault.num_clients):
+        attempt.join(f"client-{number}", metrics=fault.metrics)
     attempt.play_rows(1)
     fault.world(attempt)
     attempt.play_rows(fault.healthy_rows)
