@@ -174,7 +174,7 @@ def test_a_run_outlives_whatever_happens_to_its_clients(processes: Processes, ca
 def test_a_server_that_is_killed_and_resumed_has_its_clients_back_within_seconds(
     processes: Processes, capsys
 ) -> None:
-    """Between two deaths of the server the clients have the same trouble, which ends before each."""
+    """Between two deaths of the server its clients have trouble, which ends before each."""
     random, plan = Random(8), parse_plan(TROUBLE)
     sizes = ("--algo.frames-per-iteration", 512, "--algo.num-epochs", 1)
     flags = (*ENDLESS, *sizes, "--exp-name", "phoenix", "--save-every", 2)
