@@ -67,7 +67,7 @@ class Departures:
 
     def goodbye(self, peer: Peer, goodbye: Goodbye) -> None:
         """A client says that it goes."""
-        said = one_line(goodbye.exception or goodbye.reason)
+        said = goodbye.exception or goodbye.reason
         self._miss(peer, said)
         self.forget(peer, f"goodbye: {said}", said_goodbye=True)
         self.close(peer, "goodbye")

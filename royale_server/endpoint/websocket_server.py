@@ -22,6 +22,7 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
 
+from royale_client.wire.errors import one_line
 from royale_client.wire.frames import BINARY, FIN, frame_head
 from royale_client.wire.grammar import CLOSE_CODES
 from royale_client.wire.limits import Limits
@@ -225,7 +226,7 @@ class WebSocketServer:
         try:
             await socket.recv()  # until the connection is lost: its messages do not come this way
         except websockets.ConnectionClosedError as error:
-            why = f"connection lost: {error}"
+            why = f"connection lost: {one_line(str(error))}"  # it quotes the client
         except websockets.ConnectionClosedOK:
             pass
         finally:
@@ -264,7 +265,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         cause = error.__cause__ or error
-        record.msg = f"{record.getMessage()}: {cause}"
+        record.msg = f"{record.getMessage()}: {one_line(str(cause))}"
         record.args = ()
         record.exc_info = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"

@@ -26,7 +26,7 @@ from royale_client.wire.version import SUBPROTOCOL
 from tests.chaos.stopwatch import LAG, read
 from tests.chaos.test_hostile_messages import stranger
 from tests.system import records
-from tests.system.processes import DUMMY, Processes, Server
+from tests.system.processes import DUMMY, Processes, Server, eventually
 from tests.wire.builders import make_step
 
 SESSIONS, REAL = 200, 20
@@ -156,7 +156,7 @@ def test_two_hundred_and_twenty_clients_are_back_within_ten_seconds_of_a_restart
         generator.wait(times=1, until=time.monotonic() + 60)
         for number in range(REAL):
             server.wait_for(f"client r{number} joined")
-        server.wait_for("iteration ", times=server.program.count("iteration ") + 2)
+        eventually(lambda: records.steps(server.run), "a checkpoint with all of them")
         server.program.signal(signal.SIGKILL)
         processes.may_crash.append(server.program)
         server.program.wait()
