@@ -250,6 +250,12 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
             (welcome.run_id + welcome.run_name).isprintable(),
         ),
         (
+            "session_token",
+            "another character",  # not shown: it is a secret
+            "printable characters",
+            welcome.session_token.isprintable(),
+        ),
+        (
             "restores",
             "true",
             f"false, since the client has not the feature {RESTART!r}",
