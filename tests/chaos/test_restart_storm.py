@@ -26,7 +26,7 @@ from royale_client.wire.version import SUBPROTOCOL
 from tests.chaos.stopwatch import LAG, read
 from tests.chaos.test_hostile_messages import stranger
 from tests.system import records
-from tests.system.processes import DUMMY, Processes, Server, eventually
+from tests.system.processes import Processes, Server, eventually
 from tests.wire.builders import make_step
 
 SESSIONS, REAL = 200, 20
@@ -141,11 +141,12 @@ def test_two_hundred_and_twenty_clients_are_back_within_ten_seconds_of_a_restart
     stopwatch = processes.directory / "stopwatch.jsonl"
     flags = (
         *("--algo.frames-per-iteration", 4096, "--algo.total-timesteps", 10**9),
+        *("--algo.num-epochs", 1),
         *("--exp-name", "storm", "--save-every", 1),
         *("--plugin", Path(__file__).with_name("stopwatch.py")),
     )
     environment = {"STOPWATCH_FILE": str(stopwatch)}
-    server = processes.server(*flags, pair=DUMMY, environment=environment)
+    server = processes.server(*flags, environment=environment)
     generator = Generator()
     with generator.running():
         generator.dial(server)
@@ -160,9 +161,7 @@ def test_two_hundred_and_twenty_clients_are_back_within_ten_seconds_of_a_restart
         server.program.signal(signal.SIGKILL)
         processes.may_crash.append(server.program)
         server.program.wait()
-        again = processes.server(
-            *flags, "--resume", pair=DUMMY, port=server.port, environment=environment
-        )
+        again = processes.server(*flags, "--resume", port=server.port, environment=environment)
         listening_at = time.monotonic()
         generator.dial(again)
         for number in range(REAL):
