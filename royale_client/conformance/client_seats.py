@@ -117,17 +117,13 @@ def _observations(talk: ClientTalk, ledger: SeatLedger) -> Iterator[tuple[int, b
             yield ledger.slots_of(group).start + row, b"".join(leaves)
 
 
-def _asked(talk: ClientTalk, number: int, question: str) -> Probed:
+def _asked(talk: ClientTalk, probe: Probe) -> Probed:
     """Ask, and see that the answer is to that question."""
-    probes, probe = Probes(talk.hello), Probe(number=number, question=question)
-    probes.ask(probe)
     talk.send(probe)
     probed = talk.expect(Probed, ("P77", "P78"))
-    try:
-        probes.check(probed)
-    except ProtocolError as error:
-        clauses = ("P78",) if probed.number != number else ("P78", "P79")
-        raise ViolationError(clauses, f"the answer to {question}: {error}") from error
+    if probed.number != probe.number:
+        text = f"probe {probed.number} answered, {probe.number} asked ({probe.question})"
+        raise ViolationError(("P78",), text)
     return probed
 
 
@@ -135,10 +131,17 @@ def _probes(client: ClientUnderTest) -> None:
     with client.talk() as talk:
         talk.needs(PROBE)
         for place, question in enumerate(QUESTIONS):
-            failure = _asked(talk, 5 + 3 * place, question).failure
-            if failure is not None:
-                raise ViolationError(("P78",), f"no answer to {question}: {failure}")
-        if _asked(talk, 2, "x-of-tomorrow").failure is None:
+            probes, probe = Probes(talk.hello), Probe(number=5 + 3 * place, question=question)
+            probes.ask(probe)
+            probed = _asked(talk, probe)
+            if probed.failure is not None:
+                raise ViolationError(("P78",), f"no answer to {question}: {probed.failure}")
+            try:
+                probes.check(probed)
+            except ProtocolError as error:
+                text = f"the answer to {question}: {error}"
+                raise ViolationError(("P78", "P79"), text) from error
+        if _asked(talk, Probe(number=2, question="x-of-tomorrow")).failure is None:
             raise ViolationError(("P78",), "an answer to a question that nobody knows")
         talk.welcome()
         talk.turns(2)

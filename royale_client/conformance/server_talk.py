@@ -125,8 +125,6 @@ class ServerTalk:
             clauses = _WELCOME_CLAUSES.get(error.where, ("P24",))
             raise ViolationError(clauses, str(error)) from error
         self._secrets.add(welcome.session_token)
-        if self._probes.outstanding is not None:
-            raise ViolationError(("P77",), "a welcome before the answer to a probe")
         self.state = after_welcome(restores=welcome.restores)
         if welcome.continues:
             self._take_over(welcome)
@@ -264,11 +262,16 @@ class ServerTalk:
         try:
             self._probes.ask(probe)
         except ProtocolError as error:
-            clauses = ("P76",) if self._probes.outstanding is None else ("P77",)
-            raise ViolationError(clauses, str(error)) from error
+            raise ViolationError(("P76",), str(error)) from error
 
     def _answer_probe(self, probe: Probe) -> None:
-        """Say of an environment that takes every action what it does."""
+        """Say of an environment that takes every action what it does; take one's time for it."""
+        try:
+            data = self.link.receive(self._settings.quiet_s)
+        except EndedError as ended:
+            raise ViolationError(("P77",), f"while a probe has no answer: {ended}") from ended
+        if data is not None and not isinstance(message := read(data), Busy):
+            raise ViolationError(("P77",), f"{message.TYPE} before the answer to a probe")
         answer = probed(probe.question)
         failure = None if answer else "the question is not known"
         self._probes.answered()
