@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -46,7 +46,7 @@ class Inference(NamedTuple):
     later: Callable[[], dict[str, Array]] | None = None
     """Computes what is missing in ``step_state`` once the actions are on their way; None if nothing
     is. Called at most once, before the weights change and while the observations are as they were;
-    not at all where nothing is kept, as in evaluation."""
+    not at all where nothing is kept, as in evaluation. See ``Policy.complete``."""
 
     def complete(self) -> dict[str, Array]:
         """Return the whole step state."""
@@ -117,6 +117,22 @@ class Policy(nn.Module, ABC):
         Returns:
             Shape ``(n,)``; zeros from a policy without a critic.
         """
+
+    def complete(self, inferences: Sequence[Inference]) -> dict[str, Array]:
+        """Return the whole step state of several batches, one after the other.
+
+        Short batches are completed together: override it where that costs less than each alone.
+
+        Args:
+            inferences: What ``act`` returned, at least one.
+
+        Returns:
+            Every name of ``step_state``, over the rows of all batches in order.
+        """
+        states = [inference.complete() for inference in inferences]
+        if len(states) == 1:
+            return states[0]
+        return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
     def action_layout(self) -> IntArray | None:
         """Return what each action number means to this policy, if it thinks of actions in parts.

@@ -78,7 +78,7 @@ def slot_key(seed: int, client_name: str, slot: int) -> np.uint64:
     return np.uint64(int.from_bytes(digest, "little"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one a batch: freezing costs more than filling it
 class Noise:
     """The random numbers of one batch of n rows.
 

@@ -24,7 +24,7 @@ MOST_EPISODES = 2000
 """Ended episodes that can be looked up."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answered:
     """The actions of one batch."""
 

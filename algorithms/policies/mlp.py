@@ -6,7 +6,9 @@ continuous actions. Images and texts are other policies' work. Letters: n rows, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,47 @@ from royale_client.wire.spaces import leaves
 
 _ACTOR_GAIN = 0.01  # nearly equal logits and means near 0 at the start
 _CRITIC_GAIN = 1.0
+
+
+@dataclass(slots=True)
+class _Acted:
+    """What was chosen and from what: all that judging it needs."""
+
+    policy: MLPPolicy
+    matrix: Matrix
+    """What the towers saw. Shape ``(n, D)``."""
+    outputs: Matrix
+    """The actor's. Shape ``(n, head.num_outputs)``."""
+    values: Matrix | None
+    """The critic's, ``(n, 1)``; None if it was not asked yet."""
+    masks: BoolArray | None
+    """Legal actions, or None. Shape ``(n, mask_size)``."""
+    samples: Array
+    """What was chosen, as it is stored. Shape ``(n, …)``."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Acted]) -> _Acted:
+        """Lay batches one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        first = parts[0]
+        joined = np.concatenate
+        return cls(
+            policy=first.policy,
+            matrix=joined([part.matrix for part in parts]),
+            outputs=joined([part.outputs for part in parts]),
+            values=None if first.values is None else joined([part.values for part in parts]),
+            masks=None if first.masks is None else joined([part.masks for part in parts]),
+            samples=joined([part.samples for part in parts]),
+        )
+
+    def __call__(self) -> dict[str, Array]:
+        """Judge it."""
+        values = self.values
+        if values is None:
+            values = self.policy.infer(self.matrix, self.policy.critic)[0]
+        log_prob = self.policy.head.log_prob(self.outputs, self.masks, self.samples)
+        return {"log_prob": log_prob, "value": values.reshape(-1)}
 
 
 class MLPPolicy(SplitPolicy):
@@ -89,25 +132,25 @@ class MLPPolicy(SplitPolicy):
         matrix = self._encode(observations)
         outputs, values = self._actor_and_critic(matrix)
         samples = self.head.sample(outputs, masks, noise, deterministic=deterministic)
-
-        def later() -> dict[str, Array]:
-            known = self._infer(matrix, self.critic)[0] if values is None else values
-            log_prob = self.head.log_prob(outputs, masks, samples)
-            return {"log_prob": log_prob, "value": known.reshape(-1)}
-
         actions = self.head.to_environment(samples)
-        return Inference(actions=actions, step_state={"action": samples}, later=later)
+        acted = _Acted(self, matrix, outputs, values, masks, samples)
+        return Inference(actions, {"action": samples}, acted)
+
+    def complete(self, inferences: Sequence[Inference]) -> dict[str, Array]:
+        """Return the step state of several batches, judged as one; see the base class."""
+        acted = _Acted.joined([cast("_Acted", inference.later) for inference in inferences])
+        return {"action": acted.samples, **acted()}
 
     def _actor_and_critic(self, matrix: Matrix) -> tuple[Matrix, Matrix | None]:
         """Run the actor, and the critic where one way to a device serves both."""
         if self._runner is None:
-            return self._infer(matrix, self.actor)[0], None
-        outputs, values = self._infer(matrix, self.actor, self.critic)
+            return self.infer(matrix, self.actor)[0], None
+        outputs, values = self.infer(matrix, self.actor, self.critic)
         return outputs, values
 
     def values(self, observations: tuple[Array, ...]) -> npt.NDArray[np.float32]:
         """Return ``V(s)`` of each row. Shape ``(n,)``."""
-        (values,) = self._infer(self._encode(observations), self.critic)
+        (values,) = self.infer(self._encode(observations), self.critic)
         return values.reshape(-1)
 
     def prepare(self, observations: tuple[Array, ...]) -> tuple[Tensor, ...]:
@@ -119,7 +162,7 @@ class MLPPolicy(SplitPolicy):
             observations = self._normalizer.normalize(observations)
         return self._encoder.encode(observations)
 
-    def _infer(self, matrix: Matrix, *towers: Tower) -> list[Matrix]:
+    def infer(self, matrix: Matrix, *towers: Tower) -> list[Matrix]:
         """Run towers without gradients, where the weights are."""
         if self._runner is not None:
             with torch.inference_mode():

@@ -154,7 +154,7 @@ Event: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Sent:
     """The last answer to a group, in case that it did not arrive."""
 

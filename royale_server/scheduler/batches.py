@@ -67,8 +67,9 @@ class Batches:
                 group.steps[item.rows] += 1
         all_slots = learner_slots = joined(slots)
         seats = None if is_whole else _seats(items)
+        block = None
         if is_whole:
-            cells, ordinals = self._ledger.reserve_spans(spans, all_slots)
+            cells, ordinals, block = self._ledger.reserve_spans(spans, all_slots)
         else:
             learner_slots = all_slots[joined([item.learner for item in items])]
             cells, ordinals = self._reserve_rows(items, learner_slots)
@@ -83,6 +84,7 @@ class Batches:
             effects,
             evaluation,
             seats,
+            block,
         )
 
     def _item_of_rows(self, group: Group, request: Request) -> InferItem:

@@ -25,6 +25,8 @@ class Record:
     """Their cells, ``(k,)``."""
     finished: BoolArray
     """Which of them are complete with this request, ``(k,)``."""
+    block: slice | None = None
+    """The cells as a range, if it is known that they follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Infer:
     seats: IntArray | None = None
     """Who plays each asking row, over all items, in order; see ``Request.seats``. None: the policy
     that learns plays all of them."""
+    block: slice | None = None
+    """The cells as a range, if it is known that they follow each other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ class Frames:
             group.is_tainted = bool(group.tainted.any())
         if group.span.block is not None and request.num_asking == group.size:
             ended = request.ended if any_ended else None
-            cells = self._ledger.receive_block(group.span, ended)
-            self._effects.append(Record(request, group.rows, cells, group.everyone))
+            cells, block = self._ledger.receive_block(group.span, ended)
+            self._effects.append(Record(request, group.rows, cells, group.everyone, block))
             group.reserved = 0
         else:
             self._take_outcome_by_row(group, request)

@@ -102,21 +102,27 @@ class FrameLedger:
         self.reserved_total += count
         return cells, ordinals
 
-    def reserve_spans(self, spans: Sequence[Span], slots: IntArray) -> tuple[IntArray, IntArray]:
+    def reserve_spans(
+        self, spans: Sequence[Span], slots: IntArray
+    ) -> tuple[IntArray, IntArray, slice | None]:
         """Reserve one cell for each slot of whole spans; the same as `reserve`, for the usual case.
 
         Args:
             spans: Spans of which every slot is about to get an action.
             slots: Their slots, in order, shape ``(k,)``.
+
+        Returns:
+            The same as `reserve`; and the cells as a range, if they were the next ones.
         """
         count = len(slots)
         first = self._cells.take_next(count)
         if first is None:
-            return self._reserve_elsewhere(spans, slots)
+            return *self._reserve_elsewhere(spans, slots), None
         self.num_reserved += count
         self.reserved_total += count
         ordinals = self._spans.reserve(spans, first, self.version)
-        return self._cells.numbers[first : first + count], ordinals
+        block = slice(first, first + count)
+        return self._cells.numbers[block], ordinals, block
 
     def _reserve_elsewhere(
         self, spans: Sequence[Span], slots: IntArray
@@ -204,7 +210,7 @@ class FrameLedger:
         answered[over] = SETTLED
         return rows, cells, finished
 
-    def receive_block(self, span: Span, ended: BoolArray | None) -> IntArray:
+    def receive_block(self, span: Span, ended: BoolArray | None) -> tuple[IntArray, slice]:
         """Take the outcome of a group of which every row asks and has a cell of the span's block.
 
         The same as `receive`, for the usual case, at a cost that hardly depends on the rows.
@@ -214,7 +220,7 @@ class FrameLedger:
             ended: Rows whose episode ended, ``(n,)``; None if none did. Kept, not copied.
 
         Returns:
-            The cells, which are all complete now, ``(n,)``.
+            The cells, which are all complete now, ``(n,)``; and the same as a range.
         """
         first, count = span.block, span.size
         assert first is not None, "the rows of this group have no cells that follow each other"
@@ -225,7 +231,8 @@ class FrameLedger:
         self.num_reserved -= count
         self.num_complete += count
         self.stored_total += count
-        return self._cells.numbers[first : first + count]
+        block = slice(first, first + count)
+        return self._cells.numbers[block], block
 
     def _count_others(self, answered: IntArray, over: BoolArray, *, has_feedback: bool) -> None:
         """Count the frames of rows that have no cell."""

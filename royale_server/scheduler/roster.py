@@ -99,9 +99,10 @@ class Request:
     """The received message; never looked into here."""
     received_at: float = field(init=False)
     learner_rows: BoolArray = field(init=False)
-    """Rows that ask and are to be trained on, ``(n,)``. These four are the scheduler's to fill."""
+    """Rows that ask and are to be trained on, ``(n,)``. These five are the scheduler's to fill."""
     num_asking: int = field(init=False)
     num_learner: int = field(init=False)
+    any_ended: bool = field(init=False)
 
 
 @dataclass(slots=True, eq=False)

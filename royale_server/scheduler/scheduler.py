@@ -290,7 +290,7 @@ class Scheduler:
 
     def _take(self, group: Group, request: Request, now: float) -> None:
         request.received_at = now
-        any_ended = count_true(request.ended) > 0
+        any_ended = request.any_ended = count_true(request.ended) > 0
         request.num_asking = request.num_learner = count_true(request.asks)
         if group.trains:
             self._frames.take_outcome(group, request, any_ended=any_ended)

@@ -34,10 +34,10 @@ SEEDS = 25
 
 def by_row(
     self: FrameLedger, spans: Sequence[Span], slots: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, None]:
     for span in spans:
         self.settle(span)
-    return self.reserve(slots)
+    return *self.reserve(slots), None
 
 
 class Noted(Scheduler):
@@ -146,9 +146,9 @@ def one_turn(
     if act == "turn":
         reserve = FrameLedger.reserve_spans if whole else by_row
         receive_all(ledger, span, np.ones_like(asks), np.zeros_like(ended))
-        cells, ordinals = reserve(ledger, [span], slots)
+        cells, ordinals = as_range(*reserve(ledger, [span], slots))
         done = receive_all(ledger, span, np.ones_like(asks), ended)
-        more = reserve(ledger, [span], slots)
+        more = as_range(*reserve(ledger, [span], slots))
         if not asks.all():
             done += receive_all(ledger, span, asks, ended)
         return cells.tolist(), ordinals.tolist(), done, [a.tolist() for a in more]
@@ -167,9 +167,18 @@ def one_turn(
     return None
 
 
+def as_range(
+    cells: np.ndarray, ordinals: np.ndarray, block: slice | None
+) -> tuple[np.ndarray, np.ndarray]:
+    assert block is None or cells.tolist() == list(range(block.start, block.stop))
+    return cells, ordinals
+
+
 def receive_all(ledger: FrameLedger, span: Span, asks: np.ndarray, ended: np.ndarray) -> list[Any]:
     if span.block is not None and asks.all():
-        return ledger.receive_block(span, ended if ended.any() else None).tolist()
+        cells, block = ledger.receive_block(span, ended if ended.any() else None)
+        assert cells.tolist() == list(range(block.start, block.stop))
+        return cells.tolist()
     rows, cells, finished = ledger.receive(span, asks, ended, has_feedback=True)
     return cells.tolist() if finished.all() else [rows.tolist(), cells.tolist()]
 

@@ -316,9 +316,11 @@ class LoopWorld:
         *,
         masks: bool = False,
         worker: InlineWorker | None = None,
+        policy: type[TablePolicy] = TablePolicy,
         **settings: Any,
     ) -> None:
         self.now = 100.0
+        self._policy = policy
         algo = LearnerConfigForTests(frames_per_iteration=target)
         pair = Pair(policy="table", policy_variant="-", algo="noting", algo_variant="-")
         self.config = ServerConfig(pair=pair, policy=None, algo=algo, max_slots=512, **settings)
@@ -341,7 +343,7 @@ class LoopWorld:
         self.learner: NotingLearner
 
     def _build(self, spaces: Spaces) -> None:
-        policy = TablePolicy(spaces)
+        policy = self._policy(spaces)
         self.learner = NotingLearner(policy, self.target)
         storage = RolloutStorage(
             self.target + self.config.max_slots,

@@ -11,6 +11,7 @@ import pytest
 
 from royale_client.wire.messages import Step, encode_message
 from royale_server.model import engine as engine_module
+from royale_server.model.engine import COMPLETED_ROWS
 from tests.server.loop_world import LoopWorld, ScriptedClient, step_arrays
 
 
@@ -56,7 +57,8 @@ def test_python_calls_per_request_do_not_depend_on_the_number_of_slots():
         data = encoded_step(client, rows)
         return python_calls(lambda: client.send_raw(data))
 
-    assert calls(8) == calls(256)
+    # Few rows cost less: their step state is completed together with that of later batches.
+    assert calls(8) <= calls(COMPLETED_ROWS) == calls(2 * COMPLETED_ROWS)
 
 
 def test_each_observation_byte_is_copied_once_into_storage(monkeypatch):

@@ -99,8 +99,7 @@ class Table:
 
     def stored(self) -> dict[str, np.ndarray]:
         """Everything the learner will see."""
-        self.engine.settle()
-        return self.engine.storage.copy_frames(self.scheduler.ledger.complete_cells())
+        return self.engine.snapshot(self.scheduler.ledger.complete_cells()).frames
 
 
 def test_what_the_learner_does_and_stores_is_the_same_bytes_whoever_the_opponents_are() -> None:
