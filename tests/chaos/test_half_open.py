@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -73,3 +74,26 @@ def test_half_open_client_is_found_out_within_two_pings_and_costs_the_others_one
     rows = records.metrics(server.run)
     assert {row["server/conservation_error"] for row in rows} == {0}
     assert server.program.count("left: fault") == 0
+
+
+def test_client_in_a_long_step_is_kept_and_a_frozen_one_comes_back_to_its_session(
+    processes: Processes,
+) -> None:
+    """Case H21: whether a client lives is not asked of its environment."""
+    server = processes.server(
+        *("--algo.total-timesteps", 10**9, "--feedback-wait-timeout", 300), pair=DUMMY
+    )
+    slow_ms = 1000 * (FOUND_OUT_S + 5)
+    slow = processes.client(server, "dummy-v1", "--step-ms", slow_ms, name="slow")
+    frozen = processes.client(server, "dummy-v1", "--step-ms", 20, name="frozen")
+    server.wait_for("client .* joined", times=2)
+    frozen.signal(signal.SIGSTOP)
+    server.wait_for("client frozen is cut off .*ping timeout", timeout_s=FOUND_OUT_S + 10)
+    frozen.signal(signal.SIGCONT)
+    server.wait_for("client frozen is back and goes on")
+    time.sleep(10.0)  # until the long step is over, and a ping after it
+    assert server.program.count("client slow is cut off|client slow left") == 0
+    assert slow.count("connected to") == 1
+    server.interrupt()
+    assert server.wait() == NOTHING_TO_SAVE
+    assert frozen.wait() == 0
