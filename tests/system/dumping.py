@@ -25,7 +25,7 @@ def _alarm(name: str, key: str, low: float, severity: Severity, source: Source) 
 
 
 def register(registry: Registry) -> None:
-    """Offer alarms that speak of a row, between rows, and once two clients are lost."""
+    """Offer alarms that speak of a row, between rows, and once a client that trains is lost."""
     registry.add_alarm(_alarm(WARNS, "run/iteration", 2.0, "warn", "row"))
     registry.add_alarm(_alarm(SAMPLED, "sample/no_progress_s", 0.0, "warn", "sample"))
-    registry.add_alarm(_alarm(HALTS, "health/worker_restarts", 2.0, "halt", "row"))
+    registry.add_alarm(_alarm(HALTS, "health/worker_restarts", 1.0, "halt", "row"))
