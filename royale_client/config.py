@@ -46,7 +46,7 @@ class ClientConfig:
     """Name of this client, the same after every restart; default is made of host and environment.
     Two clients of one server need two names."""
     role: Literal["train", "eval"] = "train"
-    """train: the server learns from the frames; eval: it only counts the episodes."""
+    """train: the server learns from the frames; eval: they are rounds of evaluation."""
     num_episodes: int | None = None
     """Finished episodes, over all environments of a process, after which it leaves; default: none,
     work until the server stops."""

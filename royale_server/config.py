@@ -31,6 +31,8 @@ NO_FLAG: Mapping[str, Any] = {"flag": False}
 REPEATABLE: Mapping[str, Any] = {"repeatable": True}
 """Metadata of a tuple field whose flag is given once for each item."""
 DEVICE_PATTERN = re.compile(r"auto|cpu|cuda(:\d+)?")
+TORCH_THREADS = (1, 1024)
+"""Fewest and most threads that one torch operation may use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +235,7 @@ class ServerConfig:
     alarms: AlarmConfig = field(default_factory=AlarmConfig)
     """Questions asked of every metrics row."""
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    """Rounds that clients with ``--role eval`` play in environments of two seats."""
+    """Rounds that clients with ``--role eval`` play."""
     doctor: DoctorConfig = field(default_factory=DoctorConfig)
     """What the preflight judges by."""
     track: TrackConfig = field(default_factory=TrackConfig)
@@ -299,7 +301,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
     """Numbers outside the range in which they mean something."""
     ranges: dict[str, tuple[float, float]] = {
         "seed": (0, 2**32 - 1),
-        "torch_threads": (1, 1024),
+        "torch_threads": TORCH_THREADS,
         "save_every": (1, float("inf")),
         "keep_last": (1, float("inf")),
         "keep_every": (1, float("inf")),

@@ -187,6 +187,7 @@ def _client_of(config: ServerConfig) -> tuple[EnvDriver, Hello]:
     driver = family.make(settings, config.inline_num_envs)
     hello = make_hello(
         [driver],
+        role="eval" if getattr(config.algo, "needs_weights", False) else "train",
         client_name=CLIENT_NAME,
         env_id=family.env_id(settings),
         facts=family.facts(settings),

@@ -30,7 +30,8 @@ from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.probing import ProbeReport
 from royale_server.episode_metrics import LEARNER
 from royale_server.evaluation.desk import Round
-from royale_server.evaluation.metrics import evaluation_metrics, verdict_line
+from royale_server.evaluation.episodes import EpisodeRound
+from royale_server.evaluation.metrics import report_of
 from royale_server.exit_codes import ExitCode
 from royale_server.model.build import Built, Components, Saved, build
 from royale_server.model.engine import Inferred, Learned, Snapshot
@@ -354,21 +355,20 @@ class Trainer:
             self._heat_maps.add(learners)
             self._book.episodes_ended(rows, request=request, first_slot=first_slot)
 
-    def evaluated(self, round_: Round, *, is_last: bool) -> None:
+    def evaluated(self, round_: Round | EpisodeRound, *, is_last: bool) -> None:
         """See `Listener`. A server that only evaluates has a row a round, and then ends."""
-        verdict = round_.verdict()
-        self._verdict = evaluation_metrics(round_.number, round_.version, verdict)
-        text = verdict_line(round_.version, round_.opponent, verdict)
-        logger.info("%s", text)
-        facts = {"opponent": round_.opponent, **self._verdict}
-        self.event("evaluated", text, iteration=self._book.iteration, **facts)
+        report = report_of(round_)
+        self._verdict = report.metrics
+        logger.info("%s", report.text)
+        facts = {**report.facts, **report.metrics}
+        self.event("evaluated", report.text, iteration=self._book.iteration, **facts)
         assert self._built is not None
         if self._built.engine.learner.evaluates:
             self._book.iteration += 1
             marks = {"run/iteration": self._book.iteration, "run/attempt": self._start.attempt}
             self._writer.metrics({**marks, **self._verdict}, self._step)
             if is_last:
-                self.stop(End.FINISHED, f"all rounds are played; the last: {text}")
+                self.stop(End.FINISHED, f"all rounds are played; the last: {report.text}")
 
     def inferred(self, result: Inferred) -> None:
         """See `Listener`."""

@@ -1,14 +1,14 @@
-"""Clients of role ``eval`` whose seats the server assigns: joins the desk with clients and engine.
+"""Clients of role ``eval``: joins the desks of evaluation with clients and engine.
 
-Tells them who plays, says in their requests which pinned policy each row is for, has weights
-pinned and let go, and passes on the rounds that are complete. What is played is ``evaluation``'s.
+Tells those whose seats the server assigns who plays, says in requests which pinned policy each row
+is for, and passes on the rounds that are complete. What is played is ``evaluation``'s; clients that
+follow no assignments are ``evaluating_alone``'s.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,10 @@ from royale_client.wire.messages import Hello, Step
 from royale_client.wire.seating import ASSIGNMENTS, offered_bots, write_assignments
 from royale_server.config import ServerConfig
 from royale_server.endpoint.admission import RefusedError
+from royale_server.endpoint.evaluating_alone import EvaluationAlone, played_by
+from royale_server.endpoint.pinning import Pins
 from royale_server.evaluation.desk import RESULT_METRICS, EvaluationDesk, Round, result_of
+from royale_server.evaluation.episodes import EpisodeDesk, EpisodeRound
 from royale_server.model.engine import Engine
 from royale_server.scheduler import Group, Member, Request, Role
 from royale_server.selfplay.book import LEARNER, NOWHERE, Layout, SeatBook
@@ -32,12 +35,12 @@ SEATS = 2
 class Complete(Protocol):
     """Takes a complete round."""
 
-    def __call__(self, round_: Round, *, is_last: bool) -> None:
+    def __call__(self, round_: Round | EpisodeRound, *, is_last: bool) -> None:
         """Args: the round, and whether no other follows."""
 
 
 class Evaluation:
-    """Who plays which evaluation battle of whose environments.
+    """Who plays which evaluation episode of whose environments.
 
     Args:
         config: Settings of the server.
@@ -54,26 +57,34 @@ class Evaluation:
         complete: Complete,
     ) -> None:
         self._config = config.evaluate
-        self._engine = engine
-        self._submit = submit
         self._complete = complete
         self._only = engine.learner.evaluates
         self._desk = EvaluationDesk(config.evaluate, seed=config.seed, once=self._only)
+        self._episodes = EpisodeDesk(config.evaluate, once=self._only)
         self._book = SeatBook(self._desk, Pool(config.selfplay, seed=config.seed))
         self._layouts: dict[Member, Layout] = {}
-        self._pins = np.zeros(0, np.int64)
-        """What stands for the pinned policy that plays each slot."""
-        self._pinned: set[int] = set()
+        self._pins = Pins(engine, submit, self._in_use)
+        self._alone = EvaluationAlone(
+            self._episodes, self._pins, greedy=config.evaluate.is_greedy_alone
+        )
+
+    def _in_use(self) -> set[int]:
+        return self._desk.in_use() | self._episodes.in_use()
 
     def __contains__(self, member: Member) -> bool:
-        return member in self._layouts
+        return member in self._layouts or member in self._alone
 
     # --- clients ----------------------------------------------------------------------------
 
     def add_slots(self, count: int) -> None:
         """Follow further slots of the run, in the order in which they are numbered."""
         self._book.add_slots(count)
-        self._pins = np.concatenate([self._pins, np.zeros(count, np.int64)])
+        self._pins.add_slots(count)
+        self._alone.add_slots(count)
+
+    def learned(self, version: int) -> None:
+        """A learn step is done."""
+        self._episodes.learned(version)
 
     def check(self, hello: Hello) -> None:
         """Refuse a client that cannot play the rounds.
@@ -91,8 +102,7 @@ class Evaluation:
                     remedy="start the client with --role eval",
                 )
             return
-        if not takes_part(hello):
-            self._refuse_unseated()
+        if not is_seated(hello):
             return
         self._check_seats(hello)
         offered = offered_bots(hello.features)
@@ -104,16 +114,6 @@ class Evaluation:
                 got=f"{', '.join(offered) or 'no bots'}",
                 expected=f"{', '.join(self._config.bots)} of --evaluate.against",
                 remedy="name bots that the client offers, or run a client that offers these",
-            )
-
-    def _refuse_unseated(self) -> None:
-        if self._only:
-            raise RefusedError(
-                "rounds are played in environments of two seats that the server assigns",
-                where="hello.features",
-                got="no assignments",
-                expected=ASSIGNMENTS,
-                remedy="run a client such as royale-env-client arena --role eval",
             )
 
     @staticmethod
@@ -139,7 +139,8 @@ class Evaluation:
 
     def joined(self, member: Member, hello: Hello, episode: int) -> Data:
         """A client takes part; return the assignments of its welcome."""
-        if not takes_part(hello):
+        if not is_seated(hello):
+            self._alone.joined(member, hello)
             return ()
         self._let_go()
         layout = self._layouts[member] = _layout(hello, _key(member))
@@ -166,6 +167,10 @@ class Evaluation:
         Raises:
             ContractError: The client does not follow its assignments.
         """
+        if group.member in self._alone:
+            for done in self._alone.requested(group, request):
+                self._complete(done, is_last=self._is_done)
+            return
         member, start, ended = group.member, group.start, request.ended
         if ended.any():
             self._let_go()
@@ -173,8 +178,8 @@ class Evaluation:
             self._take_results(group, request)
         self._book.check_asking(start, request.asks)
         seats = self._book.seats(group.slots)
-        pins = self._pins[group.slots]
-        request.seats = pins.copy() if seats is None else np.where(seats == LEARNER, pins, seats)
+        pins = self._pins.of(group.slots)
+        request.seats = pins if seats is None else np.where(seats == LEARNER, pins, seats)
 
     def _take_results(self, group: Group, request: Request) -> None:
         member, layout = group.member, self._layouts[group.member]
@@ -191,45 +196,47 @@ class Evaluation:
         done = self._desk.over(_key(member), environment, episode, result)
         self._begin(member, environment, episode + 1)
         if done is not None:
-            self._complete(done, is_last=self._desk.is_done)
+            self._complete(done, is_last=self._is_done)
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether no round follows in any kind of environment that has taken part."""
+        return all(desk.is_done for desk in (self._desk, self._episodes) if desk.has_begun)
 
     def _begin(self, member: Member, environment: int, episode: int) -> None:
         """A battle begins: its rows are for the policy that its round has pinned."""
         round_ = self._desk.round_of(_key(member), environment, episode)
-        self._pin(round_)
         slots = self._layouts[member].slots[environment] + member.groups[0].start
-        self._pins[slots] = round_.code
+        self._pins.play(round_, slots, greedy=self._config.is_greedy_in_battles)
 
-    def _pin(self, round_: Round) -> None:
-        if round_.code in self._pinned:
-            return
-        idle = self._pinned - self._desk.in_use()
-        self._pinned = (self._pinned - idle) | {round_.code}
-        self._submit(partial(_pin, self._engine, round_, sorted(idle)))
-
-    def players(self, group: Group, step: Step) -> dict[int, dict[str, str]]:
+    def players(self, group: Group, step: Step) -> dict[int, dict[str, Any]]:
         """Who played the episodes that a step reports as ended, by row, before `requested`."""
-        described: dict[int, dict[str, str]] = {}
+        if group.member in self._alone:
+            return self._alone.players(group, step)
+        described: dict[int, dict[str, Any]] = {}
         member, layout = group.member, self._layouts[group.member]
         offset = group.start - member.groups[0].start
         for row in (record["row"] for record in step.episodes):
             environment = int(layout.environment[row + offset])
             episode = int(group.episodes[row])
             round_ = self._desk.round_of(_key(member), environment, episode)
-            names = (f"version {round_.version}", round_.opponent)
-            is_policy = row + offset == layout.slots[environment][environment % SEATS]
-            player, opponent = names if is_policy else names[::-1]
-            described[row] = {"player": player, "opponent": opponent}
+            played = played_by(round_)
+            if row + offset == layout.slots[environment][environment % SEATS]:
+                described[row] = {**played, "opponent": round_.opponent}
+            else:
+                described[row] = {"player": round_.opponent, "opponent": played["player"]}
         return described
 
     def unsent(self, group: Group) -> Data:
         """Return the assignments that go with the answer to a group."""
+        if group.member in self._alone:
+            return ()
         told = self._book.take_unsent(group.member, group.start, group.episodes)
         return write_assignments(told)
 
 
-def takes_part(hello: Hello) -> bool:
-    """Whether rounds are played with this client."""
+def is_seated(hello: Hello) -> bool:
+    """Whether the server assigns the seats of this client, to play rounds of battles."""
     return (
         Role(hello.role) is Role.EVAL
         and ASSIGNMENTS in hello.features
@@ -247,10 +254,3 @@ def _layout(hello: Hello, name: str) -> Layout:
 def _key(member: Member) -> str:
     """Name a session: a client that comes back has deals of its own."""
     return f"{member.number} {member.name}"
-
-
-def _pin(engine: Engine, round_: Round, idle: list[int]) -> None:
-    """On the model thread: copy the weights as they are now, and note their version."""
-    engine.unpin(idle)
-    engine.pin(round_.code)
-    round_.version = engine.learner.policy_version

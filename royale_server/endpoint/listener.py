@@ -9,6 +9,7 @@ from royale_server.endpoint.connection import Peer
 from royale_server.endpoint.continuity import RestListener
 from royale_server.endpoint.probing import ProbeReport
 from royale_server.evaluation.desk import Round
+from royale_server.evaluation.episodes import EpisodeRound
 from royale_server.model.engine import Inferred
 from royale_server.scheduler import Group, Learn
 
@@ -37,7 +38,7 @@ class Listener(RestListener, Protocol):
             evaluation: Whether they are not for training.
         """
 
-    def evaluated(self, round_: Round, *, is_last: bool) -> None:
+    def evaluated(self, round_: Round | EpisodeRound, *, is_last: bool) -> None:
         """A round of evaluation is complete, and whether no other follows."""
 
     def inferred(self, result: Inferred) -> None:

@@ -61,8 +61,8 @@ class Seating:
         self._pool = Pool(
             self._config,
             seed=config.seed,
-            entries=engine.snapshots if self._keeps_pool else (),
-            state=saved[0].pool if saved is not None and self._keeps_pool else None,
+            entries=engine.snapshots,
+            state=None if saved is None else saved[0].pool,
         )
         self._book = SeatBook(AssignmentSource(self._config, seed=config.seed), self._pool)
         self._members: dict[Member, slice] = {}
@@ -72,7 +72,7 @@ class Seating:
             self._evaluation.add_slots(len(saved[1]))
             self._carry_out(PoolChange(seat=self._pool.state().residents))
         else:
-            self._carry_out(self._pool.settle(self._in_use()))
+            self._carry_out(self._settled())
 
     @property
     def _keeps_pool(self) -> bool:
@@ -176,7 +176,7 @@ class Seating:
         self._book.check_asking(start, request.asks)
         request.seats = self._book.seats(group.slots)
 
-    def players(self, group: Group, step: Step) -> dict[int, dict[str, str]]:
+    def players(self, group: Group, step: Step) -> dict[int, dict[str, Any]]:
         """Who played the episodes that a step reports as ended, by row. Call it before `requested`.
 
         Empty for clients that follow no assignments.
@@ -208,9 +208,12 @@ class Seating:
     def learned(self, version: int) -> None:
         """A learn step is done: take a snapshot if one is due, and see who may play now.
 
+        Rounds of evaluation learn of it, too.
+
         Who may play changes here and nowhere else. When episodes end, and in which order clients
         say so, is chance; by a learn step of a run with fixed rounds every group has said it.
         """
+        self._evaluation.learned(version)
         is_due = version % self._config.snapshot_every == 0
         if is_due and self._keeps_pool and self._book.clients:
             self._submit(partial(self._engine.take_snapshot, version))
@@ -218,7 +221,13 @@ class Seating:
             self._event("opponent_kept", text, version=version)
             self._carry_out(self._pool.add(version, self._in_use()))
         else:
-            self._carry_out(self._pool.settle(self._in_use()))
+            self._carry_out(self._settled())
+
+    def _settled(self) -> PoolChange:
+        if self._keeps_pool:
+            return self._pool.settle(self._in_use())
+        # A run that is resumed without a pool may have battles under way against its snapshots.
+        return self._pool.wind_up(self._in_use())
 
     def _in_use(self) -> set[int]:
         for member in [m for m in self._members if m.ended]:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from royale_client.wire.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateConfig:
-    """Evaluation rounds in environments of two seats, played by clients with ``--role eval``."""
+    """Evaluation rounds, played by clients with ``--role eval``."""
 
     against: tuple[str, ...] = ("heuristic",)
-    """Whom the policy plays, one round after another: scripted bots of the client by name, or
-    directories of checkpoints of the same policy, which are recognised by a ``/`` in them."""
+    """Battles: whom the policy plays, one round after another; scripted bots of the client by name,
+    or directories of checkpoints of the same policy, which are recognised by a ``/`` in them."""
     battles: int = 1000
     """Battles of a round, an even number: every deal is played from both sides."""
-    greedy: bool = False
-    """Let policies take their most likely action in place of a drawn one."""
+    episodes: int = 100
+    """Episodes of a round in environments in which the policy plays alone, at least 2."""
+    actions: Literal["auto", "likeliest", "drawn"] = "auto"
+    """What policies do: their ``likeliest`` actions, or ``drawn`` ones as in training. ``auto``:
+    likeliest where the policy plays alone, drawn in battles."""
 
     def __post_init__(self) -> None:
         problems = []
         if self.battles < 2 or self.battles % 2:
             problems.append(f"battles: got {self.battles}, expected an even number of at least 2")
+        if self.episodes < 2:
+            problems.append(f"episodes: got {self.episodes}, expected at least 2")
         if not self.against or len(set(self.against)) < len(self.against):
             got = " ".join(self.against) or "nobody"
             problems.append(f"against: got {got}, expected each opponent once")
@@ -33,6 +39,16 @@ class EvaluateConfig:
         ]
         if problems:
             raise ConfigError("\n".join(problems))
+
+    @property
+    def is_greedy_alone(self) -> bool:
+        """Whether the policy takes its likeliest actions where it plays alone."""
+        return self.actions != "drawn"
+
+    @property
+    def is_greedy_in_battles(self) -> bool:
+        """Whether policies take their likeliest actions in battles."""
+        return self.actions == "likeliest"
 
     @property
     def bots(self) -> tuple[str, ...]:

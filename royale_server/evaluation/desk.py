@@ -81,6 +81,11 @@ class EvaluationDesk:
         self._deals: dict[tuple[str, int, int], _Deal] = {}
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there has been a round."""
+        return self._newest is not None
+
+    @property
     def is_done(self) -> bool:
         """Whether all rounds there are to be are complete."""
         return not self._rounds and not self._may_open()

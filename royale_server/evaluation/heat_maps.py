@@ -23,7 +23,7 @@ from royale_client.envs.arena.rules import (
     TILES,
     WIDTH,
 )
-from royale_client.wire.errors import RoyaleError
+from royale_client.wire.errors import RoyaleError, brief
 from royale_server.run.records import read_records
 
 _PLAYS = "policy/card_tile"
@@ -60,10 +60,13 @@ def read_windows(file: Path) -> list[Window]:
     Where a resumed run went through iterations again, what it did then counts.
 
     Raises:
-        HeatMapError: There is nothing of the arena.
+        HeatMapError: There is nothing of the arena, or something else.
     """
     rows = read_records(file)[0] if file.is_file() else []
-    windows = {row["iteration"]: _window(row) for row in rows}
+    try:
+        windows = {window.last: window for window in map(_window, rows)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise HeatMapError(f"{file} holds lines that are no heat-maps: {error!r}") from error
     if not any(window.tiles for window in windows.values()):
         raise HeatMapError(
             f"{file} holds no plays of cards: they are written every --heatmap-every iterations "
@@ -99,6 +102,8 @@ def as_text(window: Window) -> Iterator[str]:
         f"shades {_SHADES.strip()!r} up to each card's most played tile"
     )
     cards = list(window.tiles.items())
+    if not cards:
+        yield "no card was played"
     for begin in range(0, len(cards), _BESIDE):
         maps = [_text_map(name, tiles) for name, tiles in cards[begin : begin + _BESIDE]]
         yield ""
@@ -133,16 +138,30 @@ def as_page(title: str, windows: Sequence[Window]) -> str:
 
 def _window(row: Mapping[str, Any]) -> Window:
     tiles: dict[str, list[int]] = {}
-    for place, count in row["counts"].get(_PLAYS, {}).items():
+    for place, count in _mapping(_mapping(row["counts"]).get(_PLAYS, {})).items():
         card, tile = divmod(int(place), TILES)
-        tiles.setdefault(CARDS[card].name, [0] * TILES)[tile] = count
+        if not 0 <= card < len(CARDS):
+            raise ValueError(f"{_PLAYS} {place}: there are {len(CARDS)} cards on {TILES} tiles")
+        tiles.setdefault(CARDS[card].name, [0] * TILES)[tile] = _whole(count, least=1)
     return Window(
-        first=row["first_iteration"],
-        last=row["iteration"],
-        step=row["step"],
-        episodes=row["episodes"],
+        first=_whole(row["first_iteration"]),
+        last=_whole(row["iteration"]),
+        step=_whole(row["step"]),
+        episodes=_whole(row["episodes"]),
         tiles={name: tuple(tiles[name]) for name in sorted(tiles)},
     )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - what a file may hold
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{brief(value)} where a mapping is expected")
+    return value
+
+
+def _whole(value: object, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{brief(value)} where a whole number from {least} is expected")
+    return value
 
 
 def _pairs(tiles: Iterable[int]) -> list[tuple[int, int]]:

@@ -11,11 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from royale_client.envs.arena.bots import BOTS, Bot, bot_keys, make_bot
+from royale_client.envs.arena.driver import ACTION_SPACE, OBSERVATION_SPACE
 from royale_client.envs.arena.rules import SEATS
 from royale_client.envs.arena.state import Battles
+from royale_client.wire.errors import ConfigError
+from royale_client.wire.space_differences import differences
 
 if TYPE_CHECKING:
     from algorithms.base import Policy
+    from algorithms.spaces import Spaces
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -113,25 +117,45 @@ def bot_names() -> list[str]:
     return list(BOTS)
 
 
-def load_policy(run: Path, checkpoint: Path) -> Policy:
+def load_policy(run: Path, checkpoint: Path, torch_threads: int) -> Policy:
     """Build the policy of a run with the weights of one of its checkpoints, on the processor.
 
     Args:
         run: Its directory; its settings say which policy it is.
         checkpoint: Directory of the checkpoint.
+        torch_threads: How many threads one operation of this process may use from now on.
 
     Raises:
-        RoyaleError: If the settings cannot be read, the checkpoint is damaged or does not fit.
+        RoyaleError: If the settings cannot be read, the checkpoint is damaged, does not fit, or is
+            of a policy that plays something else than the arena.
     """
     from algorithms.config import RESTORE_MODEL
     from checkpoints import load
     from royale_server.evaluation.saved_settings import read_settings
+    from royale_server.model.threads import limit_threads
     from royale_server.saved_run import learner_state, spaces_of
 
+    limit_threads(torch_threads)
     settings = read_settings(run)
     contents = load(checkpoint)
-    policy = settings.policy_class(settings.policy, spaces_of(contents), device="cpu")
+    spaces = spaces_of(contents)
+    _check_game(checkpoint, spaces)
+    policy = settings.policy_class(settings.policy, spaces, device="cpu")
     learner = settings.algo_class(settings.algo, policy, seed=0)
     learner.load_state(learner_state(contents), RESTORE_MODEL)
     loaded: Policy = learner.policy
     return loaded
+
+
+def _check_game(checkpoint: Path, spaces: Spaces) -> None:
+    found = [
+        *(f"observations: {line}" for line in differences(OBSERVATION_SPACE, spaces.observation)),
+        *(f"actions: {line}" for line in differences(ACTION_SPACE, spaces.action)),
+    ]
+    if not spaces.masks:
+        found.append("action masks: expected, got none")
+    if found:
+        raise ConfigError(
+            f"{checkpoint}: its policy does not play the arena, as `royale eval` does\n"
+            + "\n".join(f"  {line}" for line in found)
+        )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from royale_client.wire.errors import ConfigError
+from royale_client.wire.errors import ConfigError, brief
 from royale_server.builtin_components import builtin_registry
 
 CONFIG_FILE = "config.json"
@@ -49,7 +49,7 @@ def read_settings(run: Path) -> SavedSettings:
             policy_class=policy.load_implementation(),
             algo_class=algo.load_implementation(),
         )
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise ConfigError(f"{file}: these are no settings of a run: {error!r}") from error
 
 
@@ -57,8 +57,10 @@ def from_document(kind: Any, document: Mapping[str, Any]) -> Any:  # noqa: ANN40
     """Return settings of class ``kind`` from what `config_document` made of such.
 
     Raises:
-        TypeError: If it has a setting that the class does not have.
+        TypeError: If it is no mapping, or has a setting that the class does not have.
     """
+    if not isinstance(document, Mapping):
+        raise TypeError(f"{kind.__name__}: {brief(document)} is no mapping of settings")
     hints = typing.get_type_hints(kind)
     values = {name: _value(hints.get(name, Any), value) for name, value in document.items()}
     return kind(**values)
@@ -73,7 +75,10 @@ def _value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any setting
     if isinstance(value, str) and float in options and str not in options:
         return float(value)  # what JSON has no number for
     if isinstance(value, dict):
-        return from_document(next(o for o in options if dataclasses.is_dataclass(o)), value)
+        kinds = [option for option in options if dataclasses.is_dataclass(option)]
+        if not kinds:
+            raise TypeError(f"a mapping where {hint} is expected")
+        return from_document(kinds[0], value)
     return value
 
 

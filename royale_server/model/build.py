@@ -19,7 +19,9 @@ import torch
 
 from algorithms.base import Learner, LearnerState, Policy
 from algorithms.config import RESTORE_ALL
+from algorithms.errors import RestoreError
 from algorithms.policies.config import RATIO_TOLERANCE
+from algorithms.restore import RestorePlan, plan_policy
 from algorithms.spaces import Spaces
 from algorithms.storage import RolloutStorage
 from checkpoints import load
@@ -35,7 +37,7 @@ from royale_server.model.slot_cost import slot_bytes
 from royale_server.model.threads import limit_threads
 from royale_server.preflight import machine
 from royale_server.preflight.facts import ModelFacts
-from royale_server.saved_run import learner_state
+from royale_server.saved_run import learner_state, spaces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def build(
     )
     engine.evaluate_with(
         [learner_state(load(Path(name))).model for name in config.evaluate.checkpoints],
-        greedy=config.evaluate.greedy,
+        greedy=config.evaluate.is_greedy_in_battles,
     )
     if resumed is not None:
         opponents.load(resumed.opponents)
@@ -193,6 +195,28 @@ def check_warm_start(
     learner = _trial_learner(config, components, spaces)
     if learner is not None:
         _take_over(learner, state, config.algo.restore)
+
+
+def check_opponents(config: ServerConfig, components: Components) -> None:
+    """See whether the checkpoints that evaluation rounds are played against fit these settings.
+
+    Args:
+        config: Settings of the run that is to begin.
+        components: Classes of the policy and the algorithm.
+
+    Raises:
+        CheckpointError: If one is damaged.
+        ConfigError: If one does not fit, naming it and every tensor.
+    """
+    for name in config.evaluate.checkpoints:
+        contents = load(Path(name))
+        plan = RestorePlan(RESTORE_ALL)
+        try:
+            policy = components.policy(config.policy, spaces_of(contents))
+            plan_policy(plan, policy, learner_state(contents).model)
+            plan.raise_problems()
+        except (ConfigError, RestoreError) as error:
+            raise ConfigError(f"--evaluate.against {name}: {error}") from error
 
 
 def _trial_learner(config: ServerConfig, components: Components, spaces: Spaces) -> Learner | None:

@@ -174,7 +174,8 @@ class Engine:
         self._opponents = opponents
         self._may_be_nonfinite = may_be_nonfinite
         self._evaluated = None if opponents is None else opponents.another()
-        self._is_greedy = False
+        self._greedy: set[int] = set()
+        """Codes of those of them that take their most likely actions."""
         self._keys = np.zeros(0, np.uint64)
         parameter = next(policy.parameters(), None)
         self.is_on_cpu = parameter is None or parameter.device.type == "cpu"
@@ -212,10 +213,9 @@ class Engine:
         Raises:
             RestoreError: If one of them does not fit the policy's settings, naming every tensor.
         """
-        self._is_greedy = greedy
         for number, weights in enumerate(tensors, 1):
             self.evaluated.put(number, weights)
-            self.evaluated.seat(number)
+            self._seat_evaluated(number, greedy=greedy)
 
     @property
     def snapshots(self) -> tuple[int, ...]:
@@ -296,16 +296,27 @@ class Engine:
         """Copy the policy as it is now into the pool, as the snapshot of this version."""
         self.opponents.take(version, self.policy)
 
-    def pin(self, code: int) -> None:
-        """Let a copy of the policy as it is now play evaluation battles under a code."""
+    def pin(self, code: int, *, greedy: bool) -> None:
+        """Let a copy of the policy as it is now play evaluation rounds under a code.
+
+        Args:
+            code: Stands for it among who plays a row.
+            greedy: Whether it takes its most likely actions.
+        """
         self.evaluated.take(code, self.policy)
+        self._seat_evaluated(code, greedy=greedy)
+
+    def _seat_evaluated(self, code: int, *, greedy: bool) -> None:
         self.evaluated.seat(code)
+        if greedy:
+            self._greedy.add(code)
 
     def unpin(self, codes: Sequence[int]) -> None:
         """Let these copies go."""
         for code in codes:
             self.evaluated.unseat(code)
         self.evaluated.forget(codes)
+        self._greedy.difference_update(codes)
 
     def learn(
         self,
@@ -486,7 +497,7 @@ class Engine:
                 self._unwritten = _Unwritten(batch, cells, inference, legal, aside)
             elif batch.evaluation:
                 inference = self.evaluated.policy(seat).act(
-                    shown, legal, noise.rows(rows), deterministic=self._is_greedy
+                    shown, legal, noise.rows(rows), deterministic=seat in self._greedy
                 )
             else:
                 inference = self.opponents.policy(seat).act(shown, legal, noise.rows(rows))

@@ -26,31 +26,58 @@ GROUPS = (
 )
 """Groups of the server; an algorithm's own is named after it and stands before ``policy``."""
 
-_NO_ROUND = "no round of evaluation was complete since the row before"
-_ROUND = "battles of the round of evaluation that was complete last, every deal from both sides"
+_ROUND = "the round of evaluation that was complete last"
 
-EVALUATION = tuple(
-    MetricSpec(
-        key=f"env/eval_{name}",
-        unit=unit,
-        meaning=meaning,
-        statistic=statistic,
-        population=_ROUND,
-        absent_when=_NO_ROUND,
-        deterministic=False,
-        may_be_constant="rounds of few battles often come out alike",
+
+def _of_rounds(
+    kind: str, population: str, constant: str, *described: tuple[str, str, str, str]
+) -> tuple[MetricSpec, ...]:
+    """Declare numbers of rounds: name, unit, meaning, statistic of each."""
+    return tuple(
+        MetricSpec(
+            key=f"env/eval_{name}",
+            unit=unit,
+            meaning=meaning,
+            statistic=statistic,
+            population=population,
+            absent_when=f"no round {kind}was complete since the row before",
+            deterministic=False,
+            may_be_constant=constant,
+        )
+        for name, unit, meaning, statistic in described
     )
-    for name, unit, meaning, statistic in (
-        ("round", "1", "Number of the round, from 1 in each attempt.", "last"),
-        ("policy_version", "1", "Policy version whose pinned weights played it.", "last"),
-        ("battles", "battle", "Battles of the round.", "sum"),
-        ("win_rate", "1", "Battles won by the policy, draws counted as not won.", "ratio"),
-        ("win_rate_low", "1", "Lower end of Wilson's 95 % interval of the win rate.", "ratio"),
-        ("win_rate_high", "1", "Upper end of Wilson's 95 % interval of the win rate.", "ratio"),
-        ("score", "1", "Score of the policy: 1 a win, 1/2 a draw, 0 a loss.", "mean"),
-        ("score_low", "1", "Lower end of the 95 % interval of the score, by pairs.", "mean"),
-        ("score_high", "1", "Upper end of the 95 % interval of the score, by pairs.", "mean"),
-    )
+
+
+EVALUATION = _of_rounds(
+    "of evaluation ",
+    _ROUND,
+    "the policy may not have learnt between two rounds",
+    ("round", "1", "Number of the round among those of its kind, from 1 in each attempt.", "last"),
+    ("policy_version", "1", "Policy version whose pinned weights played it.", "last"),
+)
+EVALUATION_BATTLES = _of_rounds(
+    "of battles ",
+    f"battles of {_ROUND}, every deal from both sides",
+    "rounds of few battles often come out alike",
+    ("battles", "battle", "Battles of the round.", "sum"),
+    ("win_rate", "1", "Battles won by the policy, draws counted as not won.", "ratio"),
+    ("win_rate_low", "1", "Lower end of Wilson's 95 % interval of the win rate.", "ratio"),
+    ("win_rate_high", "1", "Upper end of Wilson's 95 % interval of the win rate.", "ratio"),
+    ("score", "1", "Score of the policy: 1 a win, 1/2 a draw, 0 a loss.", "mean"),
+    ("score_low", "1", "Lower end of the 95 % interval of the score, by pairs.", "mean"),
+    ("score_high", "1", "Upper end of the 95 % interval of the score, by pairs.", "mean"),
+)
+EVALUATION_EPISODES = _of_rounds(
+    "of episodes ",
+    f"whole episodes of {_ROUND}, in which the policy plays alone",
+    "a policy that cannot be better returns the same in every episode",
+    ("episodes", "episode", "Episodes of the round.", "sum"),
+    ("return_mean", "reward", "Undiscounted sum of rewards, mean over episodes.", "mean"),
+    ("return_low", "reward", "Lower end of the 95 % interval of the mean return.", "mean"),
+    ("return_high", "reward", "Upper end of the 95 % interval of the mean return.", "mean"),
+    ("return_min", "reward", "Smallest return of an episode.", "min"),
+    ("return_max", "reward", "Largest return of an episode.", "max"),
+    ("length_mean", "env step", "Steps from reset to end, mean over episodes.", "mean"),
 )
 
 SERVER_METRICS: tuple[MetricSpec, ...] = tuple(
@@ -63,6 +90,8 @@ SERVER_METRICS: tuple[MetricSpec, ...] = tuple(
             *ENV,
             *DECLARED,
             *EVALUATION,
+            *EVALUATION_BATTLES,
+            *EVALUATION_EPISODES,
             *SELFPLAY,
             *HEALTH,
             *SERVER,

@@ -18,7 +18,12 @@ from checkpoints import CheckpointContents, load, read_manifest
 from checkpoints.errors import CheckpointError
 from royale_client.wire.errors import ConfigError, RoyaleError
 from royale_server.config import ServerConfig
-from royale_server.model.build import Components, check_resume, check_warm_start
+from royale_server.model.build import (
+    Components,
+    check_opponents,
+    check_resume,
+    check_warm_start,
+)
 from royale_server.preflight import machine, start_checks
 from royale_server.preflight.facts import DeviceProcess, SourceFacts, StartFacts
 from royale_server.preflight.named_files import named_files
@@ -66,7 +71,7 @@ class _Refusals:
         except RunInUseError as error:
             self.add(start_checks.LIVE_RUN, str(error))
         except CheckpointError as error:
-            is_other_run = check == start_checks.WARM_START
+            is_other_run = check in (start_checks.WARM_START, start_checks.OPPONENTS)
             self.add(check if is_other_run else start_checks.CHECKPOINT, str(error))
         except RoyaleError as error:
             self.add(check, str(error))
@@ -99,6 +104,8 @@ def examine(
     )
     kind = refused.catch(start_checks.DEVICE, lambda: choose_device_kind(config))
     warm_start = refused.catch(start_checks.WARM_START, lambda: _warm_start(config, components))
+    if components is not None:
+        refused.catch(start_checks.OPPONENTS, partial(check_opponents, config, components))
     plan = refused.catch(start_checks.DIRECTORY, lambda: plan_attempt(config))
     identity, resumed, trackers = None, None, None
     trackers = refused.catch(start_checks.TRACKER, lambda: make_trackers(config))

@@ -10,7 +10,7 @@ from royale_server.preflight.finding import Finding, Level, refusal
 
 CONFIGURATION, COMPONENTS, DEVICE = "configuration", "components", "device"
 DIRECTORY, LIVE_RUN, CHECKPOINT, FINISHED = "directory", "live-run", "checkpoint", "finished"
-IDENTITY, WARM_START, TRACKER = "identity", "warm-start", "tracker"
+IDENTITY, WARM_START, OPPONENTS, TRACKER = "identity", "warm-start", "opponents", "tracker"
 """Checks whose refusals come from the parts of the server that know."""
 
 CHECKPOINTS_WANTED = 2
@@ -280,6 +280,14 @@ START_CHECKS: tuple[Check[StartFacts], ...] = (
         refuses="it is damaged, or a tensor is missing, unexpected or of another shape",
         why="Weights that are taken over in part train like bad luck.",
         cure="Name a step of a run with the same policy, or another --algo.restore.",
+        machine=True,
+    ),
+    _check(
+        OPPONENTS,
+        "the checkpoints of --evaluate.against",
+        refuses="one is damaged, or a tensor is missing, unexpected or of another shape",
+        why="The first round of evaluation would end the run, hours after its start.",
+        cure="Name steps of runs with the same policy and the same --policy settings.",
         machine=True,
     ),
     _check(

@@ -104,6 +104,19 @@ class Pool:
             self._retiring = self._residents[0]
         return PoolChange(unseat, seat)
 
+    def wind_up(self, in_use: Collection[int]) -> PoolChange:
+        """Keep only what battles under way are played with: no further ones need a snapshot.
+
+        Args:
+            in_use: As for `add`.
+        """
+        unseat = tuple(r for r in self._residents if r not in in_use)
+        self._residents = [r for r in self._residents if r in in_use]
+        self._retiring = None
+        forget = tuple(entry for entry in self.entries if entry not in self._residents)
+        self.entries = list(self._residents)
+        return PoolChange(unseat=unseat, forget=forget)
+
     def _let_go(self, in_use: Collection[int]) -> tuple[int, ...]:
         """Let the one that makes place go, once its battles are over."""
         retired = self._retiring

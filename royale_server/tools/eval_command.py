@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from royale_server.config import TORCH_THREADS
 from royale_server.evaluation.metrics import verdict_line
 from royale_server.evaluation.round import EvaluationRound, Verdict
 from royale_server.tools.answers import ToolCode, ToolError
@@ -67,6 +68,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--greedy", action="store_true", help="policies take their most likely action"
     )
     parser.add_argument(
+        "--torch-threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="threads within one torch operation (1): more only help large networks",
+    )
+    parser.add_argument(
         "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (runs)"
     )
     parser.add_argument(
@@ -83,6 +91,12 @@ def run(arguments: argparse.Namespace) -> ToolCode:
             ToolCode.USAGE,
             f"--battles {arguments.battles} --seed {arguments.seed}: expected an even number of "
             "at least 2, and 0 or more",
+        )
+    low, high = TORCH_THREADS
+    if not low <= arguments.torch_threads <= high:
+        raise ToolError(
+            ToolCode.USAGE,
+            f"--torch-threads {arguments.torch_threads}: expected {low:,} to {high:,}",
         )
     try:
         from royale_server.evaluation.battles import play
@@ -132,7 +146,7 @@ def _player(name: str, arguments: argparse.Namespace) -> Player:
     except ToolError as error:
         bots = ", ".join(bot_names())
         raise ToolError(ToolCode.USAGE, f"{name!r} is no bot ({bots}), and {error}") from error
-    policy = load_policy(run_folder, _checkpoint(run_folder, step))
+    policy = load_policy(run_folder, _checkpoint(run_folder, step), arguments.torch_threads)
     return PolicyPlayer(name, policy, greedy=arguments.greedy)
 
 

@@ -14,7 +14,7 @@ from royale_server.model import build as model_build
 from royale_server.preflight import gate, machine
 from royale_server.preflight.facts import MIB, DeviceProcess
 from royale_server.run.lock import RunLock
-from tests.preflight.starts import PPO, Starts
+from tests.preflight.starts import ARENA, PPO, Starts
 
 NAMED = ("--exp-name", "run")
 INLINE = ("--inline", "CartPole-v1", "--inline-num-envs", "4")
@@ -109,6 +109,37 @@ def test_a_damaged_checkpoint_of_another_run_is_named(with_run):
     told = refused(with_run, *PPO, *INLINE, "--algo.policy-checkpoint-path", str(step))
     assert "warm-start: " in told
     assert "model.safetensors" in told
+
+
+def test_a_damaged_opponent_of_evaluation_rounds_is_named_before_anything_begins(with_run):
+    step = with_run.base / "ppo" / "mlp-policy" / "run" / "64"
+    weights = step / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
+    told = refused(with_run, *PPO, "--evaluate.against", str(step))
+    assert "opponents: " in told
+    assert "model.safetensors" in told
+
+
+def test_an_opponent_of_another_architecture_names_itself_and_every_tensor(with_run):
+    step = with_run.base / "ppo" / "mlp-policy" / "run" / "64"
+    told = refused(
+        with_run, *PPO, "--policy.hidden-sizes", "8", "8", "--evaluate.against", "push", str(step)
+    )
+    assert f"opponents: --evaluate.against {step}: " in told
+    assert "actor.0.weight: got float32 (64, 4), expected float32 (8, 4)" in told
+
+
+def test_an_opponent_for_other_spaces_than_the_policys_is_named(with_run):
+    step = with_run.base / "ppo" / "mlp-policy" / "run" / "64"
+    told = refused(with_run, *ARENA, "--evaluate.against", str(step))
+    assert f"opponents: --evaluate.against {step}: " in told
+    assert "observation space" in told
+
+
+def test_opponents_that_fit_are_no_reason_to_refuse(with_run):
+    step = with_run.base / "ppo" / "mlp-policy" / "run" / "64"
+    named = (*PPO, *INLINE, "--exp-name", "other", "--evaluate.against", str(step))
+    assert with_run.server(*named)[0] == 0
 
 
 def test_a_taken_port_is_named_with_its_remedy(starts, taken):
@@ -242,3 +273,13 @@ def test_more_than_is_free_now_is_told_and_the_run_starts(starts, monkeypatch):
 def test_no_flag_passes_over_a_check():
     flags = {name for name in gate.ServerConfig.__dataclass_fields__}
     assert not {name for name in flags if "force" in name or "skip" in name}
+
+
+def test_a_server_that_only_evaluates_can_play_in_its_own_process(with_run):
+    step = with_run.base / "ppo" / "mlp-policy" / "run" / "64"
+    pair = ("mlp-policy", "default", "eval", "default", *INLINE, "--exp-name", "judged")
+    weights = ("--algo.policy-checkpoint-path", str(step), "--evaluate.episodes", "5")
+    code, told = with_run.server(*pair, *weights)
+    assert code == 0
+    assert "policy version 1 in CartPole-v1: mean return" in told
+    assert "of 5 episodes" in told

@@ -305,3 +305,57 @@ def test_environments_that_cannot_be_brought_back_begin_the_battles_of_their_wel
     assert min(seat.episode for pair in duel.played for seat in pair) == reached + 1
     assert second.hub.scheduler.ledger.conservation_error == 0
     assert max(obs for lesson in second.lessons for obs in lesson.observations) < 1000
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        SelfPlayConfig(mix="mirror=1"),
+        SelfPlayConfig(mix="mirror=0.5,scripted=0.5"),
+        SelfPlayConfig(mix="pool=1", snapshot_every=1, max_resident=2, pool_size=3),
+        SelfPlayConfig(mix="pool=1", snapshot_every=1, max_resident=5, pool_size=9),
+    ],
+    ids=["mirror", "scripted", "smaller", "larger"],
+)
+def test_a_run_resumed_with_other_settings_plays_the_battles_under_way_to_their_end(
+    tmp_path: Path, now: SelfPlayConfig
+) -> None:
+    then = SelfPlayConfig(
+        mix="pool=0.8,scripted=0.2", snapshot_every=1, max_resident=3, pool_size=5
+    )
+    first = SelfPlayWorld(selfplay=then)
+    saved = []
+
+    def saved_by_now() -> bool:
+        if len(first.lessons) >= 6 and not first.listener.rests:
+            first.hub.rest()
+            first.run()
+        if first.listener.sessions and not saved:
+            saved.append(first.write(tmp_path, first.listener.sessions[-1]))
+        return bool(saved)
+
+    old = Duel(6)
+    play(first, [old], saved_by_now)
+    assert len(first.engine.opponents._seated) == 3
+    second = SelfPlayWorld(selfplay=now, resumed=saved[0])
+    duel = Duel(6)
+    play(second, [duel], lambda: len(second.lessons) >= 8)
+    assert len(second.lessons) >= 8
+    assert second.listener.errors == []
+    assert second.hub.scheduler.ledger.conservation_error == 0
+    by_snapshot = [seat for seat, _ in duel.answers if seat.player is Player.SNAPSHOT]
+    assert by_snapshot  # the battles that were under way
+    for seat, action in duel.answers:
+        if seat.player is Player.SNAPSHOT:
+            assert action // 4 == int(seat.name)
+    expected = {kind for kind, share in now.shares.items() if share}
+    later = [{seat.player for seat in pair} for pair in duel.played[30:]]
+    kinds = {
+        frozenset({Player.LEARNER}): "mirror",
+        frozenset({Player.LEARNER, Player.SNAPSHOT}): "pool",
+        frozenset({Player.LEARNER, Player.SCRIPTED}): "scripted",
+    }
+    assert {kinds[frozenset(pair)] for pair in later} == expected
+    assert len(second.engine.opponents._seated) <= max(now.max_resident, 0)
+    if not now.shares["pool"]:
+        assert second.engine.snapshots == ()  # nobody will play them again

@@ -22,7 +22,7 @@ from royale_client.wire.errors import ConfigError
 from royale_client.wire.seating import Player
 from royale_server.evaluation.config import EvaluateConfig
 from royale_server.exit_codes import ExitCode
-from royale_server.monitoring.declarations import EVALUATION
+from royale_server.monitoring.declarations import EVALUATION, EVALUATION_BATTLES
 from royale_server.selfplay.config import SelfPlayConfig
 from tests.selfplay.duel import ACTION, OBSERVATION, Duel, SelfPlayWorld, Wire, play
 from tests.server.trainer_world import Attempt
@@ -252,7 +252,7 @@ def test_a_server_that_only_evaluates_has_a_row_a_round_and_ends_with_the_last(t
     assert attempt.exit_code is ExitCode.FINISHED
     assert loop is not None
     first, second = attempt.writer.rows
-    declared = {spec.key for spec in EVALUATION}
+    declared = {spec.key for spec in (*EVALUATION, *EVALUATION_BATTLES)}
     assert set(first) == declared | {"run/iteration", "run/attempt"}
     assert (first["run/iteration"], second["run/iteration"]) == (1, 2)
     assert first["env/eval_policy_version"] == 12

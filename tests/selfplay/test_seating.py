@@ -35,7 +35,7 @@ class Keeper:
     def event(self, kind: str, message: str, **facts: object) -> None:
         self.events.append(f"{kind}: {message}")
 
-    def pin(self, code: int) -> None:
+    def pin(self, code: int, *, greedy: bool) -> None:
         """Rounds of evaluation have weights of their own, which are no snapshots."""
 
     def unpin(self, codes: list[int]) -> None:

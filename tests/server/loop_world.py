@@ -28,6 +28,7 @@ from royale_server.config import Pair, ServerConfig
 from royale_server.endpoint.admission import Admission
 from royale_server.endpoint.hub import Hub
 from royale_server.model.engine import Engine, Inferred
+from royale_server.model.opponents import Opponents
 from royale_server.model.worker import InlineWorker
 from royale_server.scheduler import Group, Learn, Scheduler
 
@@ -352,7 +353,8 @@ class LoopWorld:
             mask_size(spaces.action) if spaces.masks else None,
         )
         is_passing = self.config.on_nonfinite == "pass"
-        self.engine = Engine(policy, self.learner, storage, may_be_nonfinite=is_passing)
+        opponents = Opponents(lambda: type(policy)(spaces))
+        self.engine = Engine(policy, self.learner, storage, opponents, may_be_nonfinite=is_passing)
         scheduler = Scheduler(self.config.scheduler(), target=self.target)
         self.worker.submit(
             lambda: None, lambda _: self.hub.attach(self.engine, scheduler), self.listener.failed

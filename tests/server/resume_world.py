@@ -24,6 +24,7 @@ from royale_client.wire.messages import Hello
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_client.wire.spaces import SpaceSpec, leaves, mask_size
 from royale_server.model.engine import Engine
+from royale_server.model.opponents import Opponents
 from royale_server.saved_run import RunCounters, SavedRun, Sessions, from_contents, to_contents
 from royale_server.scheduler import Scheduler
 from tests.server.loop_world import (
@@ -267,7 +268,8 @@ class ResumableWorld(LoopWorld):
             policy.step_state,
             mask_size(spaces.action) if spaces.masks else None,
         )
-        self.engine = Engine(policy, self.learner, storage)
+        opponents = Opponents(lambda: FirstNumberPolicy(spaces))
+        self.engine = Engine(policy, self.learner, storage, opponents)
         scheduler = Scheduler(self.config.scheduler(), target=self.target)
         self.spaces = spaces
         saved = self.resumed

@@ -95,7 +95,8 @@ def test_a_batch_of_rows_without_cells_reaches_the_policy_in_the_space_s_type():
     client = world.client("e", groups=(3,), role="eval", features=(FLOAT16,))
     for _ in range(3):
         client.step(obs=[0.5, np.nan, 2.0], rewards=[0.0] * 3)
-    policy = world.engine.policy
+    evaluated = world.engine.evaluated
+    policy = evaluated.policy(evaluated.versions[0])  # pinned for the round
     assert {seen.dtype.name for seen in policy.seen} == {"float32"}
     assert [seen[:, 0].tolist() for seen in policy.seen] == [[0.5, 0.0, 2.0]] * 3
 

@@ -149,3 +149,62 @@ def test_what_there_is_not_is_refused_with_what_there_is(
         (run / "heatmaps.jsonl").unlink()
     assert main(["heatmap", str(run), *flags]) == 1
     assert named in capsys.readouterr().err
+
+
+def refusal(run: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    assert main(["heatmap", str(run), *flags]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+@pytest.mark.parametrize("flags", [[], ["--page", "heat.html"], ["--iteration", "1"]])
+@pytest.mark.parametrize("data", [b"", b"\n", b'{"first_iter', b'{"kind": "other"}\n'])
+def test_a_run_that_has_counted_nothing_yet_is_refused_and_writes_no_page(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    data: bytes,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "heatmaps.jsonl").write_bytes(data)
+    assert "heatmaps.jsonl" in refusal(tmp_path, capsys, *flags)
+    assert not (tmp_path / "heat.html").exists()
+
+
+def test_iterations_in_which_nothing_was_played_are_shown_as_that(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [window(1, 10, {0: 4}), window(11, 20, {})]
+    (run / "heatmaps.jsonl").write_bytes(b"".join(map(to_line, rows)))
+    lines = shown(run, capsys)
+    assert lines[0].startswith("iterations 11 to 20")
+    assert "no card was played" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": {"policy/card_tile": {16 * TILES: 1}}},  # there are sixteen cards
+        {"counts": {"policy/card_tile": {-1: 1}}},
+        {"counts": {"policy/card_tile": {"Guard": 1}}},
+        {"counts": {"policy/card_tile": {0: "many"}}},
+        {"counts": {"policy/card_tile": {0: 0.5}}},
+        {"counts": {"policy/card_tile": {0: 0}}},
+        {"counts": {"policy/card_tile": {0: -3}}},
+        {"counts": {"policy/card_tile": [1, 2]}},
+        {"counts": None},
+        {"iteration": "last"},
+        {"step": None},
+    ],
+)
+def test_lines_that_are_no_heat_maps_of_the_arena_are_refused_with_their_file(
+    run: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any]
+) -> None:
+    rows = [window(1, 10, {0: 4}), {**window(11, 20, {0: 4}), **change}]
+    (run / "heatmaps.jsonl").write_bytes(b"".join(map(to_line, rows)))
+    assert "heatmaps.jsonl" in refusal(run, capsys)
+    assert "heatmaps.jsonl" in refusal(run, capsys, "--page", str(run / "heat.html"))
+    assert not (run / "heat.html").exists()

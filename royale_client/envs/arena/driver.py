@@ -39,6 +39,16 @@ from royale_client.wire.probes import ProbeAnswer
 from royale_client.wire.seating import SeatAssignment
 from royale_client.wire.spaces import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
 
+OBSERVATION_SPACE = DictSpec(
+    (
+        ("planes", BoxSpec(0, 255, PLANES_SHAPE, np.uint8)),
+        ("vector", BoxSpec(0.0, 1.0, (VECTOR_SIZE,), np.float32)),
+    )
+)
+"""What a seat sees."""
+ACTION_SPACE = DiscreteSpec(ACTIONS)
+"""What a seat does; masks say what of it is legal."""
+
 SHOWN = 0
 """The battle that spectators see."""
 
@@ -78,10 +88,8 @@ class ArenaDriver:
         self.has_masks = True
         self.snapshot_obstacle: str | None = None
         self.episode_metrics: tuple[EpisodeMetric, ...] = EPISODE_METRICS
-        planes = BoxSpec(0, 255, PLANES_SHAPE, np.uint8)
-        vector = BoxSpec(0.0, 1.0, (VECTOR_SIZE,), np.float32)
-        self.observation_space: SpaceSpec = DictSpec((("planes", planes), ("vector", vector)))
-        self.action_space: SpaceSpec = DiscreteSpec(ACTIONS)
+        self.observation_space: SpaceSpec = OBSERVATION_SPACE
+        self.action_space: SpaceSpec = ACTION_SPACE
         self._identity = {**identity, "slots": self.num_slots}
         self._episodes = EpisodeTracker(self.num_slots, clock)
         self._seats = Seats(self.num_slots)

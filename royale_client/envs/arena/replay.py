@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from royale_client.envs.arena import kernels
 from royale_client.envs.arena.deals import start
@@ -22,6 +23,12 @@ from royale_client.envs.arena.state import Battles, empty
 from royale_client.wire.errors import RoyaleError, brief
 
 FORMAT = "royale-arena-replay-1"
+KEY_RANGES = {
+    "seed": (0, 2**64 - 1),
+    "battle": (-(2**63), 2**63 - 1),
+    "ordinal": (-(2**63), 2**63 - 1),
+}
+"""What a deal follows from; see `deals.start`."""
 
 
 class ReplayError(RoyaleError):
@@ -106,7 +113,7 @@ def read(path: Path) -> Replay:
     try:
         document = json.loads(path.read_text("utf-8"))
         replay = _from_document(document)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReplayError(f"{path} is no replay: {error!r}") from error
     if replay.rules != rules_digest().hex():
         raise ReplayError(
@@ -122,12 +129,16 @@ def replayed(replay: Replay) -> Iterator[Battles]:
     The same arrays every time.
 
     Raises:
-        ReplayError: It came to something else than recorded.
+        ReplayError: It came to something else than recorded, or ended before.
     """
     battles = empty(1)
     start(battles, 0, seed=replay.seed, battle_ids=replay.battle, ordinals=replay.ordinal)
     yield battles
-    for pair in replay.actions:
+    for played, pair in enumerate(replay.actions):
+        if battles.outcome[0] != RUNNING:
+            raise ReplayError(
+                f"the battle is over after {played} of {len(replay.actions)} decisions"
+            )
         kernels.step(battles, [pair])
         yield battles
     got = result_of(battles, 0)
@@ -136,28 +147,46 @@ def replayed(replay: Replay) -> Iterator[Battles]:
 
 
 def _from_document(document: Any) -> Replay:  # noqa: ANN401 - what a file may hold
+    if not isinstance(document, dict):
+        raise TypeError(f"{brief(document)} is no mapping")
     if document.pop("format") != FORMAT:
         raise ValueError(f"another format than {FORMAT}")
     result = dict(document.pop("result"))
-    actions = np.array(document.pop("actions"), np.int64).reshape(-1, SEATS)
-    towers = np.array(result.pop("tower_hp"), np.int64).reshape(SEATS, TOWERS)
+    actions = _whole_numbers(document.pop("actions")).reshape(-1, SEATS)
+    towers = _whole_numbers(result.pop("tower_hp")).reshape(SEATS, TOWERS)
     if actions.size and not 0 <= actions.min() <= actions.max() < ACTIONS:
         raise ValueError(f"an action outside 0 to {ACTIONS - 1}")
     if result["outcome"] == RUNNING:
         raise ValueError("a battle that is not over")
     for name in ("crowns", "plays"):
         result[name] = tuple(result[name])
-    players = tuple(str(player) for player in document.pop("players"))
-    if len(players) != SEATS:
-        raise ValueError(f"players {brief(players)}, expected {SEATS}")
+    players = document.pop("players")
+    if len(players) != SEATS or not all(
+        isinstance(name, str) and name.isprintable() for name in players
+    ):
+        raise ValueError(f"players {brief(players)}, expected {SEATS} names")
     rules = str(document.pop("rules"))
-    key = {name: int(document.pop(name)) for name in ("seed", "battle", "ordinal")}
+    key = {name: _in_range(document.pop(name), *KEY_RANGES[name]) for name in KEY_RANGES}
     if document:
         raise ValueError(f"unknown entries {brief(sorted(document))}")
     return Replay(
         rules=rules,
         **key,
-        players=players,
+        players=tuple(players),
         actions=tuple(tuple(pair) for pair in actions.tolist()),
         result=Result(**result, tower_hp=tuple(tuple(row) for row in towers.tolist())),
     )
+
+
+def _whole_numbers(value: Any) -> NDArray[np.int64]:  # noqa: ANN401 - what a file may hold
+    """Return numbers as they are; none is cut to something else."""
+    numbers = np.array(value)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise TypeError(f"{brief(value)} are not whole numbers of 64 bits")
+    return numbers.astype(np.int64)
+
+
+def _in_range(value: Any, low: int, high: int) -> int:  # noqa: ANN401 - what a file may hold
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{brief(value)} is no whole number from {low} to {high}")
+    return value

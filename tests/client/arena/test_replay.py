@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,7 +66,27 @@ def test_another_action_or_result_is_found_out(replay, tmp_path) -> None:
         {"actions": [[0]]},
         {"players": ["one"]},
         {"result": None},
+        {"result": {}},
         {"surplus": 1},
+        # Numbers that are none, too large, or would be cut to something else.
+        {"actions": [[0, 2**70]]},
+        {"actions": [[0, 1.5]]},
+        {"actions": [[0, "1"]]},
+        {"actions": "0"},
+        {"actions": {}},
+        {"seed": float("inf")},
+        {"seed": float("nan")},
+        {"seed": 2**64},
+        {"seed": -1},
+        {"seed": 1.5},
+        {"seed": "1"},
+        {"seed": True},
+        {"battle": 2**63},
+        {"ordinal": -(2**63) - 1},
+        {"ordinal": None},
+        # Names go to a terminal as they are.
+        {"players": ["one", "\x1b[2J"]},
+        {"players": [1, 2]},
     ],
 )
 def test_files_that_are_no_replays_are_refused_by_name(replay, tmp_path, change) -> None:
@@ -74,9 +95,51 @@ def test_files_that_are_no_replays_are_refused_by_name(replay, tmp_path, change)
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(ReplayError, match=r"battle\.json"):
         read(file)
-    file.write_text("nothing")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"nothing", b"[]", b"null", b"7", b'"text"', b"{}", b"\xff\xfe", b"[" * 100_000],
+)
+def test_whatever_else_a_file_holds_is_refused_by_name(tmp_path, data) -> None:
+    file = tmp_path / "battle.json"
+    file.write_bytes(data)
     with pytest.raises(ReplayError, match=r"battle\.json"):
         read(file)
+
+
+def test_a_file_cut_off_anywhere_is_refused(replay, tmp_path) -> None:
+    file = tmp_path / "battle.json"
+    replay.write(file)
+    data = file.read_bytes().rstrip()
+    for length in range(0, len(data), len(data) // 97):
+        file.write_bytes(data[:length])
+        with pytest.raises(ReplayError, match=r"battle\.json"):
+            read(file)
+
+
+def test_decisions_after_the_end_of_a_battle_are_no_part_of_it(replay, tmp_path) -> None:
+    longer = replace(replay, actions=(*replay.actions, (0, 0)))
+    longer.write(tmp_path / "battle.json")
+    with pytest.raises(ReplayError, match=f"{len(replay.actions)} of {len(longer.actions)}"):
+        list(replayed(read(tmp_path / "battle.json")))
+
+
+@pytest.mark.parametrize("result", ["outcome", "tick", "crowns", "tower_hp", "plays"])
+def test_whatever_of_a_result_was_changed_is_found_out(replay, tmp_path, result) -> None:
+    file = tmp_path / "battle.json"
+    replay.write(file)
+    document = json.loads(file.read_text())
+    document["result"][result] = {
+        "outcome": 3 if replay.result.outcome != 3 else 1,
+        "tick": replay.result.tick - 1,
+        "crowns": [0, 3] if replay.result.crowns != (0, 3) else [3, 0],
+        "tower_hp": [[1, 2, 3], [4, 5, 6]],
+        "plays": "many",
+    }[result]
+    file.write_text(json.dumps(document))
+    with pytest.raises(ReplayError):
+        list(replayed(read(file)))
 
 
 def test_a_replay_of_other_rules_is_refused_with_both_digests(replay, tmp_path) -> None:
