@@ -133,7 +133,8 @@ def test_no_bundle_and_nothing_beside_it_holds_a_token(processes: Processes, tmp
     bundles = server.run / "bundles"
 
     def told() -> set[str]:
-        halts = [json.loads(path.read_text("utf-8")) for path in bundles.glob("*/halt.json")]
+        complete = [path.with_name("halt.json") for path in bundles.glob("*/summary.json")]
+        halts = [json.loads(path.read_text("utf-8")) for path in complete]
         return {alarm["alarm"] for halt in halts for alarm in halt["alarms"]}
 
     eventually(lambda: told() >= {dumping.WARNS, dumping.SAMPLED}, "bundles of a running server")
