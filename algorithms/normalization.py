@@ -242,11 +242,28 @@ class ReturnNormalizer:
         Returns:
             Float64. Shape ``(M,)``.
         """
-        variance = float(self._statistics.var)
-        if not self._statistics.count.any() or variance == 0.0:
+        if not self._knows_deviation:
             return rewards.astype(np.float64)
-        scaled: FloatArray = rewards / np.sqrt(variance + 1e-8)
+        scaled: FloatArray = rewards / np.sqrt(float(self._statistics.var) + 1e-8)
         return scaled if self.clip is None else np.clip(scaled, -self.clip, self.clip)
+
+    def is_cut(self, scaled: FloatArray) -> BoolArray:
+        """Say which rewards ``scale`` has cut at the limit; none before a deviation is known.
+
+        Args:
+            scaled: What ``scale`` returned, before the next update. Shape ``(M,)``.
+
+        Returns:
+            Shape ``(M,)``.
+        """
+        if self.clip is None or not self._knows_deviation:
+            return np.zeros(len(scaled), np.bool_)
+        cut: BoolArray = np.abs(scaled) >= self.clip
+        return cut
+
+    @property
+    def _knows_deviation(self) -> bool:
+        return bool(self._statistics.count.any()) and float(self._statistics.var) != 0.0
 
     def update(
         self, slots: IntArray, ordinals: IntArray, rewards: FloatArray, ended: BoolArray

@@ -212,15 +212,16 @@ def handshake_error(
         return _status_error(url, error.response)
     if isinstance(error, ws_errors.InvalidMessage) and isinstance(error.__cause__, EOFError):
         return ServerUnreachableError(url, ((peer, "closed during the handshake"),))
+    said = one_line(str(error))  # it may quote the peer
     if isinstance(error, ws_errors.InvalidProxy | ws_errors.ProxyError | ImportError):
         return HandshakeRefusedError(
-            f"{peer} did not open a way to {url}: {error}; check --proxy, or leave it out"
+            f"{peer} did not open a way to {url}: {said}; check --proxy, or leave it out"
         )
     if isinstance(error, ssl.SSLError):
         return _tls_error(url, error)
     if isinstance(error, ws_errors.InvalidHandshake | ws_errors.InvalidURI | ValueError):
-        return foreign_server(url, str(error))
-    return ServerUnreachableError(url, ((peer, str(error) or type(error).__name__),))
+        return foreign_server(url, said)
+    return ServerUnreachableError(url, ((peer, said or type(error).__name__),))
 
 
 def _tls_error(url: str, error: ssl.SSLError) -> HandshakeRefusedError:
@@ -277,7 +278,7 @@ def lost(error: Exception | None) -> ConnectionLostError:
         error: What the library or the system raised; None if the connection just ended.
     """
     if error is not None and not isinstance(error, ws_errors.ConnectionClosed):
-        return ConnectionLostError(f"the connection broke: {error}")
+        return ConnectionLostError(f"the connection broke: {one_line(str(error))}")
     return lost_with(None if error is None else error.rcvd or error.sent)
 
 
@@ -285,17 +286,18 @@ def lost_with(frame: Close | None) -> ConnectionLostError:
     """The connection ended with a close frame of the peer or of ours, or with none."""
     if frame is None:
         return ConnectionLostError("the connection to the server vanished without a close message")
+    said = one_line(frame.reason)
     if frame.code == _TOO_BIG:
         message = (
             "a message was larger than the limit of the side that received it "
-            f"({frame.reason or 'no size given'}); use fewer environments per client, or raise the "
+            f"({said or 'no size given'}); use fewer environments per client, or raise the "
             "server's message limit"
         )
     else:
-        message = f"the connection was closed ({frame.code}: {frame.reason or 'no reason given'})"
+        message = f"the connection was closed ({frame.code}: {said or 'no reason given'})"
     return ConnectionLostError(
         message,
         code=frame.code,
-        reason=frame.reason,
+        reason=said,
         retry=frame.code not in _UNRETRYABLE_CLOSE_CODES,
     )

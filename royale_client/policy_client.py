@@ -28,6 +28,7 @@ from royale_client.transport import ServerAddress
 from royale_client.websocket_transport import connect
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.errors import ConfigError
+from royale_client.wire.handshake import RECONNECT
 from royale_client.wire.limits import Limits
 from royale_client.wire.spaces import (
     BoxSpec,
@@ -62,7 +63,8 @@ class PolicyClient:
     Without ``num_slots`` there is one slot and every value is a single one; with it, every value
     has a leading dimension of that many slots (a dict or tuple of such arrays for nested spaces).
 
-    When the server is away: without a safe action `act` waits for it as long as ``patience`` says.
+    When the server is away: without a safe action `act` waits for it as long as ``patience`` says;
+    if only the connection broke, the session goes on over the next one, and no frame is lost.
     With one, `act` returns it after ``act_timeout_s``; the session is then given up and a new one
     is prepared in the background, without an end. The frame of the action under way is lost, and no
     frame is made of a safe action: the next request says nothing of what it led to. A learn step
@@ -152,6 +154,7 @@ class PolicyClient:
             env_id=env_id,
             env_digest="",
             role=role,
+            features=(RECONNECT,),
             float16_observations=float16_observations,
         )
         address, limits = ServerAddress(url=url, token=token, proxy=proxy, tls_ca=tls_ca), Limits()

@@ -1,4 +1,7 @@
-"""One session after another with a server, for a program that must not be kept waiting.
+"""Sessions with a server, for a program that must not be kept waiting.
+
+A session whose connection breaks goes on over another one, unless the program did without an answer
+meanwhile: what it asks next is another request.
 
 Sessions are opened in a thread of their own, so that an exchange can end on time whatever the
 network does. This module knows turns and answers, but no observation and no action.
@@ -6,6 +9,7 @@ network does. This module knows turns and answers, but no observation and no act
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -67,7 +71,7 @@ class _Session:
 
 
 class PolicyLink:
-    """Exchanges turns for answers, in a new session whenever the old one is lost.
+    """Exchanges turns for answers; connects again, and goes on, whenever the connection is lost.
 
     Args:
         hello: How the client introduces itself.
@@ -91,7 +95,7 @@ class PolicyLink:
         """Send a turn and return its answer.
 
         Args:
-            turn: What to send; sent again in a new session if the old one is lost.
+            turn: What to send; sent again over another connection if the first one is lost.
             timeout_s: Seconds to wait; None for no end.
 
         Returns:
@@ -102,12 +106,20 @@ class PolicyLink:
             RoyaleError: If the server refused something, or patience came to its end.
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        is_again = False
         while True:
             if self._ended is not None:
                 raise self._ended
             session = self._current(deadline_s)
             if session is None:
                 return None
+            goes_on = session.protocol.outstanding(0) is not None
+            if goes_on and not is_again:
+                # It waits for an answer that the program did without.
+                self._reopen(ConnectionLostError("the program did not wait"), goes_on=False)
+                continue
+            if is_again and not goes_on:
+                turn = turn.already_reported()
             try:
                 answer = self._ask(session, turn, deadline_s)
             except (ConnectionLostError, ServerFaultError) as error:
@@ -116,19 +128,20 @@ class PolicyLink:
                     raise
                 logger.warning("%s Connecting again.", error)
                 self._reopen(error)
-                turn = turn.already_reported()
+                is_again = True
             except ServerStoppedError as error:
                 if not self._patience.for_ever:
                     self._end(error)
                     raise
                 logger.info("%s; waiting for the next run", error)
                 self._retries.wait_for_next_run()
-                self._reopen(error)
-                turn = turn.without_outcome()
+                self._reopen(error, goes_on=False)
+                turn, is_again = turn.without_outcome(), False
             else:
                 if answer is None:
                     logger.warning("no action in time; the session is given up")
-                    self._reopen(ConnectionLostError("the server gave no action in time"))
+                    late = ConnectionLostError("the server gave no action in time")
+                    self._reopen(late, goes_on=False)
                 return answer
 
     def close(self, turn: Turn | None, exception: str | None) -> None:
@@ -173,8 +186,12 @@ class PolicyLink:
             self._retries.connected(time.monotonic())
         return self._session
 
-    def _reopen(self, error: RoyaleError) -> None:
-        """Give up the session and begin to open the next one.
+    def _reopen(self, error: RoyaleError, *, goes_on: bool = True) -> None:
+        """Give up the connection and begin to open the next one.
+
+        Args:
+            error: Why.
+            goes_on: Whether the session is to go on over it, if the server agrees.
 
         Raises:
             RoyaleError: ``error``, if patience came to its end.
@@ -185,7 +202,13 @@ class PolicyLink:
             raise error
         # Closing may wait for the peer, so the next session's thread does it.
         self._opening = _Opening(
-            self._hello, self._dial, self._limits, self._retries, pause_s=pause_s, old=old
+            self._hello,
+            self._dial,
+            self._limits,
+            self._retries,
+            pause_s=pause_s,
+            old=old,
+            goes_on=goes_on,
         )
 
     def _ask(self, session: _Session, turn: Turn, deadline_s: float | None) -> Answered | None:
@@ -221,7 +244,8 @@ class _Opening:
         limits: What to refuse from the server for its size.
         retries: Decides about pauses; used by this thread alone until the session is open.
         pause_s: Seconds to wait before the first attempt.
-        old: Session before, to be closed first.
+        old: Session before, whose connection is to be closed first.
+        goes_on: Whether that session is to go on.
     """
 
     def __init__(
@@ -233,6 +257,7 @@ class _Opening:
         *,
         pause_s: float = 0.0,
         old: _Session | None = None,
+        goes_on: bool = True,
     ) -> None:
         self._hello = hello
         self._dial = dial
@@ -240,6 +265,7 @@ class _Opening:
         self._retries = retries
         self._pause_s = pause_s
         self._old = old
+        self._earlier = old.protocol if old is not None and goes_on else None
         self._given_up = threading.Event()
         self._opened: _Session | None = None
         self._error: BaseException | None = None
@@ -268,12 +294,19 @@ class _Opening:
     def _run(self) -> None:
         try:
             if self._old is not None:
-                self._old.transport.close(CLOSE_CODES["goodbye"], "")
+                self._let_go(self._old)
             self._given_up.wait(self._pause_s)
             self._opened = self._try()
         except Exception as error:
             # Whatever it is belongs to the thread that waits for the session.
             self._error = error
+
+    def _let_go(self, old: _Session) -> None:
+        """Close a connection; without a goodbye the server would keep the session for a while."""
+        if self._earlier is None and may_send(Side.CLIENT, old.protocol.state, Goodbye.TYPE):
+            with contextlib.suppress(ConnectionLostError):
+                old.transport.send(old.protocol.goodbye("the program goes on without an answer"))
+        old.transport.close(CLOSE_CODES["goodbye"], "")
 
     def _try(self) -> _Session | None:
         while not self._given_up.is_set():
@@ -302,7 +335,7 @@ class _Opening:
 
     def _greet(self, transport: Transport) -> _Session:
         """Say hello and wait for the welcome."""
-        protocol = ClientSession(self._hello, self._limits)
+        protocol = ClientSession(self._hello, self._limits, self._earlier)
         transport.send(protocol.start())
         deadline_s = time.monotonic() + _WELCOME_S
         while not self._given_up.is_set() and time.monotonic() < deadline_s:
@@ -329,6 +362,8 @@ def _raise_last_words(session: _Session) -> None:
         while (data := session.transport.receive(0.0)) is not None:
             for event in session.protocol.receive(data):
                 _raise_if_ended(event)
+                if isinstance(event, Answered):  # asked for again, over the next connection
+                    session.protocol.unread(event)
     except ConnectionLostError:
         return
 

@@ -23,7 +23,7 @@ from royale_client.wire.version import SUBPROTOCOL
 logger = logging.getLogger(__name__)
 
 _PING_INTERVAL_S = 20.0
-_PING_TIMEOUT_S = 60.0
+_PING_TIMEOUT_S = 20.0
 _CLOSE_TIMEOUT_S = 5.0
 # While the environment computes, nobody reads the queue; a full queue would stop the reading thread
 # and with it the answers to pings. 1,024 messages are hours of «busy» notes.

@@ -58,7 +58,7 @@ _KEEP_EVERY_S = 0.1
 _SLICE_S = 0.5
 """Longest wait in one piece; after it the connection is looked after, and a close is noticed."""
 _PING_AFTER_S = 20.0
-_GIVE_UP_AFTER_S = 80.0
+_GIVE_UP_AFTER_S = 40.0
 """Without a sign of life, the answer to a ping included."""
 _SEND_TIMEOUT_S = 60.0
 """Without one byte accepted; a long message on a slow line may take longer than that."""

@@ -240,7 +240,8 @@ async def _serve(
         rules=rules,
         max_sessions=config.max_sessions,
         max_unread_bytes=config.max_unread_mib * MIB,
-        ping_timeout_s=config.feedback_wait_timeout,
+        ping_timeout_s=config.ping_timeout,
+        patience_s=config.feedback_wait_timeout,
     )
     urls = await _listen(server, config)
     console.listening(urls, clients_wanted=config.min_clients)

@@ -1,9 +1,12 @@
-"""A bundle: what was known when an alarm spoke, in one folder that can be passed on.
+"""A bundle: what was known when something went wrong, in one folder that can be passed on.
+
+Written when an alarm halts the run or asks for it, and when a batch breaks an invariant.
 
 ::
 
     bundles/<iteration>/
-        halt.json         the alarms, what each read in the last rows, checkpoint, resume command
+        halt.json         the alarms, what each read in the last rows, or the invariant that a
+                          batch broke; checkpoint, resume command
         rows.jsonl        the last metrics rows
         alarms.jsonl      the last records of alarms
         episodes.jsonl    the last episodes
@@ -33,6 +36,7 @@ from royale_server.run.layout import RunLayout
 from royale_server.run.records import last_records, plain_record, to_line
 
 if TYPE_CHECKING:
+    from royale_server.model.invariants import BrokenBatchError
     from royale_server.recorder import Ended, Recording
 
 logger = logging.getLogger(__name__)
@@ -60,6 +64,9 @@ class Incident:
     """None if there is no checkpoint to resume from."""
     iteration: int
     changes: tuple[Change, ...]
+    """The alarms that it is about."""
+    refusal: BrokenBatchError | None
+    """Why a batch was not learnt from, if it is about that."""
     checkpoint: Path | None
     recording: Recording
     worst_ratios: tuple[Mapping[str, Any], ...]
@@ -138,9 +145,14 @@ def _halt(incident: Incident, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
             }
             for change in incident.changes
         ],
+        "refused_batch": _refused(incident.refusal),
         "checkpoint": None if incident.checkpoint is None else str(incident.checkpoint),
         "resume": incident.resume_command,
     }
+
+
+def _refused(refusal: BrokenBatchError | None) -> dict[str, Any] | None:
+    return None if refusal is None else {"invariant": refusal.invariant, "message": str(refusal)}
 
 
 def last_values(rows: Sequence[Mapping[str, Any]], key: str) -> list[Any]:

@@ -200,6 +200,10 @@ class ServerConfig:
     feedback_wait_timeout: float = 60.0
     """Seconds a client may take to answer an action; then it is disconnected and may come back.
     Learn steps do not count. Must exceed the slowest environment step."""
+    ping_timeout: float = 20.0
+    """Seconds a client may give no sign of life after a ping, one of which it gets every 20 s; then
+    it counts as cut off. Clients answer while an environment steps, but not while one keeps Python
+    to itself: raise it above such a step."""
     short_inference: float = 0.001
     """Seconds: on a CPU, batches that take less are inferred without a change of threads; 0 keeps
     all to the model thread, so that a policy that hangs can still be stopped in order."""
@@ -318,6 +322,7 @@ def _range_problems(config: ServerConfig) -> list[str]:
         "close_wait": (0, float("inf")),
         "first_step_timeout": (0.001, float("inf")),
         "feedback_wait_timeout": (0.001, float("inf")),
+        "ping_timeout": (0.001, float("inf")),
         "short_inference": (0, 1.0),
         "reconnect_grace": (0, float("inf")),
         "inline_num_envs": (1, float("inf") if config.inline is None else config.max_slots),

@@ -260,7 +260,7 @@ def joined(key: str, aggregation: str, values: Sequence[MetricValue]) -> Numbers
     if aggregation == "mean":
         return {key: math.fsum(cast(Sequence[float], values)) / len(values)}
     if aggregation in ("ratio", "share"):
-        part, whole = np.asarray(values, np.float64).sum(0).tolist()
+        part, whole = map(math.fsum, zip(*cast(Sequence[Sequence[float]], values), strict=True))
         if not whole:
             return {}
         if aggregation == "ratio":

@@ -207,7 +207,8 @@ HEALTH = (
     _count(
         "health/worker_restarts",
         "client",
-        f"Clients lost {_SINCE_START}: gone without a goodbye, or ended for a fault.",
+        f"Clients that trained and were lost {_SINCE_START}: gone without a goodbye, or too late; "
+        "not those that broke the protocol.",
         healthy=True,
     ),
     MetricSpec(

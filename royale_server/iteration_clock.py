@@ -23,6 +23,9 @@ BOOTSTRAP, CHECKS, UPDATE = "bootstrap", "checks", "update"
 MOST_LAGS = 100_000
 """Measurements of the event loop that are kept; beyond them the oldest are forgotten."""
 
+LEAST_UPDATE_S = 1.0
+"""A shorter learn step says nothing about whether clients keep up with it."""
+
 _BATCHES = "inference batches of the iteration"
 _NO_FRAME = "0 where nothing of the kind happened, as in a run without it"
 
@@ -122,10 +125,13 @@ THROUGHPUT = (
     MetricSpec(
         key="throughput/rollout_capacity_ratio",
         unit="1",
-        meaning="Rate at which frames are collected by the rate at which they are learnt from, "
-        "each by its own time alone; below 1 the data supply is the limit.",
+        meaning="Rate at which clients deliver frames while the model waits for them by the rate "
+        "at which frames are learnt from; below 1 the data supply is the limit. The server's own "
+        "part of a collection is left out: no client can shorten it.",
         deterministic=False,
-        population=OF_ITERATION,
+        population="time/wait_frames and time/update of an iteration that learns for a second or "
+        "longer; in shorter ones round trips are measured, not what clients could deliver",
+        absent_when="learning took less than a second, or the model never waited",
     ),
 )
 
@@ -271,8 +277,9 @@ class IterationClock:
             "throughput/frames_per_s": _rate(collected, total_s),
             "throughput/rows_per_batch": _rate(self._num_rows, self.num_batches),
             "throughput/learner_wait_frac": _rate(wait_s, total_s),
-            "throughput/rollout_capacity_ratio": _rate(learning[UPDATE], collect_s),
         }
+        if learning[UPDATE] >= LEAST_UPDATE_S and wait_s > 0:
+            numbers["throughput/rollout_capacity_ratio"] = learning[UPDATE] / wait_s
         return numbers | self._client_numbers(now, total_s, groups) | self._loop_numbers()
 
     def _client_numbers(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from royale_server.shown_words import without_secrets
+
 PROGRAM = "royale-server"
 _BARE = frozenset(
     f"--{no}{switch}"
@@ -22,7 +24,7 @@ _WITH_VALUE = frozenset(
 def resume_command(
     arguments: Sequence[str], *, exp_name: str, until_timesteps: int | None = None
 ) -> str:
-    """Return the command that resumes a run with its settings.
+    """Return the command that resumes a run with its settings; what looks secret is left out of it.
 
     Args:
         arguments: What the run was started with, the program's name left out.
@@ -33,7 +35,7 @@ def resume_command(
     dropped = _WITH_VALUE | ({"--until-timesteps"} if until_timesteps is not None else set())
     kept: list[str] = []
     skip_next = False
-    for word in arguments:
+    for word in without_secrets(arguments):
         flag, equals, _ = word.replace("_", "-").partition("=")
         if skip_next:
             skip_next = False

@@ -61,12 +61,22 @@ class _Origin:
     env_id: str
     seats: list[int] | None
     """Of each of its slots; None where there is one seat only."""
+    metrics: tuple[tuple[str, str], ...]
+    """What it declares of its episodes: key in their records, and name."""
 
     @classmethod
     def of(cls, hello: Hello) -> _Origin:
         """Read a hello."""
         seats = None if hello.seats is None else hello.seats.tolist()
-        return cls(hello.env_id, None if seats is None or len(set(seats)) == 1 else seats)
+        return cls(
+            env_id=hello.env_id,
+            seats=None if seats is None or len(set(seats)) == 1 else seats,
+            metrics=tuple((f"{_METRIC}{m.name}", m.name) for m in hello.episode_metrics),
+        )
+
+    def numbers(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what an episode's record says of them, by name."""
+        return {name: record[key] for key, name in self.metrics if key in record}
 
 
 class RunBook:
@@ -155,8 +165,6 @@ class RunBook:
 
     def _episode(self, row: dict[str, Any], request: int, first_slot: int) -> EndedEpisode:
         origin, slot = self._clients[row["client"]], row["slot"]
-        start = len(_METRIC)
-        metrics = {key[start:]: value for key, value in row.items() if key.startswith(_METRIC)}
         return EndedEpisode(
             request=request,
             slot=first_slot + slot,
@@ -167,7 +175,7 @@ class RunBook:
             env_id=origin.env_id,
             seat=None if origin.seats is None else origin.seats[slot],
             is_trained=row["trained_frames"] >= row["length"],
-            metrics=self.declarations.kept(origin.env_id, metrics),
+            metrics=self.declarations.kept(origin.env_id, origin.numbers(row)),
         )
 
     def inferred(self, result: Inferred) -> None:

@@ -148,6 +148,7 @@ class Trainer:
         self._end: End | None = None
         self._end_message = ""
         self._halting: tuple[Change, ...] = ()
+        self._refusal: BrokenBatchError | None = None
         self._stop_deadline: float | None = None
         self._is_learning = False
         self._is_closing = False
@@ -545,6 +546,7 @@ class Trainer:
         self._is_learning = False
         self._is_closing = True
         self._end, self._end_message = End.HALTED, str(error)
+        self._refusal = error
         if self._saver is not None and self._book.iteration > 0:
             self._saver.save_learner(self._conclude)
         else:
@@ -612,12 +614,17 @@ class Trainer:
             return
         dumped = [c for c in changes if c.kind == "raise" and c.alarm.dump and not c.is_halt]
         if dumped and self._end is None:
-            self._dump(dumped, _nothing)
+            self._dump(dumped, dumped[0].iteration, _nothing)
 
-    def _dump(self, changes: Sequence[Change], done: Callable[[], None]) -> None:
+    def _dump(self, changes: Sequence[Change], iteration: int, done: Callable[[], None]) -> None:
         saved = self._saved
-        checkpoint = None if saved is None else self._start.directory / str(saved.step)
-        self._watch.dump(changes, iteration=changes[0].iteration, checkpoint=checkpoint, done=done)
+        self._watch.dump(
+            changes,
+            refusal=self._refusal,
+            iteration=iteration,
+            checkpoint=None if saved is None else self._start.directory / str(saved.step),
+            done=done,
+        )
 
     # --- what a person asks for: see `Steered` ------------------------------------------------
 
@@ -707,7 +714,9 @@ class Trainer:
         elif self._end in WITH_CHECKPOINT and not self._saved_by_this_attempt():
             code = ExitCode.INTERRUPTED
         if self._halting:
-            self._dump(self._halting, partial(self._finish, code))
+            self._dump(self._halting, self._halting[0].iteration, partial(self._finish, code))
+        elif self._refusal is not None:
+            self._dump((), self._book.iteration + 1, partial(self._finish, code))
         else:
             self._finish(code)
 

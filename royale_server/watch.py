@@ -19,6 +19,7 @@ from royale_server.alarms.live import SAMPLE_EVERY_S, DiskState, LiveMeter
 from royale_server.alarms.words import change_line
 from royale_server.bundle import Incident, write_bundle
 from royale_server.model.engine import Inferred
+from royale_server.model.invariants import BrokenBatchError
 from royale_server.recorder import ActionRecorder
 from royale_server.run.layout import RunLayout
 from royale_server.run.writer import Writer, WriterHealth
@@ -107,6 +108,7 @@ class Watch:
         self,
         changes: Sequence[Change],
         *,
+        refusal: BrokenBatchError | None = None,
         iteration: int,
         checkpoint: Path | None,
         done: Callable[[], None],
@@ -115,6 +117,7 @@ class Watch:
 
         Args:
             changes: The alarms that it is about.
+            refusal: Why a batch was not learnt from, if it is about that.
             iteration: Names it.
             checkpoint: The newest checkpoint, or None.
             done: Called once it is on disk, or as much of it as the disk takes.
@@ -125,6 +128,7 @@ class Watch:
             resume_command=self._surroundings.resume_command if checkpoint is not None else None,
             iteration=iteration,
             changes=tuple(changes),
+            refusal=refusal,
             checkpoint=checkpoint,
             recording=self.recorder.recording(),
             worst_ratios=tuple(self.worst_ratios),

@@ -224,10 +224,10 @@ class PPO(Learner):
         explained = explained_variance(targets.values, returns)
         if explained is not None:
             metrics["ppo/explained_variance"] = explained
-        bound = self.config.scaled_reward_clip
-        if self._return_normalizer is not None and bound is not None:
-            is_clipped = np.abs(targets.scaled_rewards) >= bound
-            metrics["ppo/reward_clip_frac"] = float(is_clipped.mean())
+        normalizer = self._return_normalizer
+        if normalizer is not None and normalizer.clip is not None:
+            is_cut = normalizer.is_cut(targets.scaled_rewards)
+            metrics["ppo/reward_clip_frac"] = float(is_cut.mean())
         return metrics
 
     def _update_normalizers(self, storage: RolloutStorage, targets: Targets, gamma: float) -> None:

@@ -30,8 +30,9 @@ STEP_METRICS = (
         key="ppo/kl",
         unit="nat",
         meaning="How far the policy moved from the one that collected (k3 estimator).",
-        statistic="mean over the gradient steps of the last pass",
-        absent_when=FROZEN,
+        statistic="mean over the gradient steps of the last pass, with the one that "
+        "--algo.target-kl refused",
+        absent_when=f"it is one gradient step, before which nothing has moved, or {FROZEN}",
         population=OF_ACTOR,
         healthy=(1e-5, 0.05),
     ),
@@ -87,7 +88,7 @@ METRICS = (
         unit="nat",
         meaning="As ppo/kl, in the n-th pass, from 1: growing, each pass moved the policy further.",
         statistic="mean over the gradient steps of the pass",
-        absent_when=f"the pass was not begun, {FROZEN}",
+        absent_when=f"the pass was not begun, is the first gradient step alone, or {FROZEN}",
         population=OF_ACTOR,
     ),
     MetricSpec(
@@ -219,7 +220,7 @@ METRICS = (
 WORST_RATIOS = 10
 """Frames that are kept for a look at what is in them."""
 
-_OF_LAST_PASS = frozenset({"ppo/kl"})
+_KL = "ppo/kl"
 
 
 class StepLog:
@@ -251,6 +252,7 @@ class StepLog:
         self._counts: dict[str, int] = {}
         self._last_means: dict[str, float] = {}
         self._kl_by_pass: dict[str, float] = {}
+        self._was_refused = False
 
     def note_ratio(self, log_ratio: Tensor, rows: Tensor) -> None:
         """Keep how far the first minibatch's ratios are from 1; later ones may differ.
@@ -276,6 +278,16 @@ class StepLog:
                 it has no frame for.
         """
         self._open_pass.append(numbers)
+        self.num_steps += 1
+
+    def add_refused(self, numbers: Mapping[str, Tensor]) -> None:
+        """Note a gradient step that was not taken, for the policy had moved too far before it.
+
+        Args:
+            numbers: As for ``add``; only how far that was is kept.
+        """
+        self._open_pass.append({_KL: numbers[_KL]})
+        self._was_refused = True
 
     def end_pass(self) -> None:
         """Reduce the steps since the last call to their sums."""
@@ -283,7 +295,6 @@ class StepLog:
         self.num_passes += 1
         if not steps:
             return
-        self.num_steps += len(steps)
         alike: dict[tuple[str, ...], list[Tensor]] = {}
         for step in steps:
             alike.setdefault(tuple(step), []).append(torch.stack([*step.values()]).detach())
@@ -297,17 +308,22 @@ class StepLog:
             self._sums[key] = self._sums.get(key, 0.0) + total
             self._counts[key] = self._counts.get(key, 0) + counts[key]
         self._last_means = {key: total / counts[key] for key, total in sums.items()}
-        if "ppo/kl" in self._last_means:
-            self._kl_by_pass[f"ppo/kl_epoch{self.num_passes}"] = self._last_means["ppo/kl"]
+        if _KL in self._last_means and self._has_moved:
+            self._kl_by_pass[f"{_KL}_epoch{self.num_passes}"] = self._last_means[_KL]
 
     def means(self) -> dict[str, float]:
         """Return the mean of every number over the steps that had it; nothing without a step."""
-        return {
-            key: self._last_means[key]
-            if key in _OF_LAST_PASS and key in self._last_means
-            else total / self._counts[key]
-            for key, total in self._sums.items()
-        }
+        means = {key: total / self._counts[key] for key, total in self._sums.items()}
+        if not self._has_moved:
+            means.pop(_KL, None)
+        elif _KL in self._last_means:
+            means[_KL] = self._last_means[_KL]
+        return means
+
+    @property
+    def _has_moved(self) -> bool:
+        """Whether a step saw weights other than those that collected; the first one never does."""
+        return self.num_steps > 1 or self._was_refused
 
     def metrics(self) -> dict[str, float]:
         """Return everything that the learn step's row says about its gradient steps."""

@@ -126,6 +126,7 @@ class Updater:
                 raise LearnAborted(f"the learn step was aborted in pass {log.num_passes + 1}")
             numbers = self._accumulate(batch, rows, plan, log)
             if self._is_too_far(numbers):
+                log.add_refused(numbers)
                 self.optimizer.clear()
                 return False
             self._step(numbers, plan, log)

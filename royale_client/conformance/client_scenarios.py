@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from royale_client.conformance.client_resumes import RESUMES
+from royale_client.conformance.client_seats import SEATS
 from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.client_talk import ClientTalk
 from royale_client.conformance.probe_watch import is_probe
@@ -249,6 +250,7 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ClientUnderTest], None]
 CLIENT_SCENARIOS: tuple[Scenario[ClientUnderTest], ...] = (
     *(Scenario(name=n, clauses=c, title=t, play=p) for n, c, t, p in _TABLE),
     *RESUMES,
+    *SEATS,
     *LIES,
 )
 """Everything a client is graded by, in order."""

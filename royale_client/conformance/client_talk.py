@@ -43,6 +43,7 @@ from royale_client.wire.messages import (
     Hello,
     Log,
     Message,
+    Probed,
     Restored,
     Snapshotted,
     Step,
@@ -54,7 +55,7 @@ from royale_client.wire.narrowing import FLOAT16
 from royale_client.wire.turns import BoolArray
 from royale_client.wire.version import PROTOCOL_MAX
 
-Expected = TypeVar("Expected", Restored, Snapshotted)
+Expected = TypeVar("Expected", Probed, Restored, Snapshotted)
 
 SAME = (
     "client_name",
@@ -93,6 +94,10 @@ class ClientTalk:
         self._settings = settings
         self.ordinal = ordinal
         self._requests = Requests(())
+        self.watch_step: Callable[[Step], None] = lambda _step: None
+        """Called with each request, once it is known to fit its hello."""
+        self.told_with_answer: Callable[[int], tuple[dict[str, Any], ...]] = lambda _group: ()
+        """Returns the assignments that go with an answer to a group."""
         self._again: list[Step | None] = []
         """Requests of an earlier connection that must come once more, by group."""
 
@@ -195,7 +200,13 @@ class ClientTalk:
         rows = np.flatnonzero(self.asks(group))
         salt = 5 * step.request + 2 * group
         actions = made_up_actions(self.hello.action_space, rows, salt, step.masks)
-        return Action(group=group, request=step.request, policy_version=3, actions=actions)
+        return Action(
+            group=group,
+            request=step.request,
+            policy_version=3,
+            actions=actions,
+            assignments=self.told_with_answer(group),
+        )
 
     def the_step(self, group: int) -> Step:
         """Return the open request of a group."""
@@ -380,6 +391,7 @@ class ClientTalk:
             self._contract.check(step, first=first)
         except ProtocolError as error:
             raise ViolationError(clauses_of_step(error), str(error)) from error
+        self.watch_step(step)
         before, self._again[step.group] = self._again[step.group], None
         if before is not None:
             _check_same(step, before)

@@ -13,6 +13,7 @@ import numpy as np
 
 from royale_client.wire.dtypes import Array
 from royale_client.wire.messages import Step
+from royale_client.wire.probes import ProbeAnswer
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec
 from royale_client.wire.turns import BoolArray
 
@@ -88,6 +89,19 @@ class ScriptedGroup:
     def _observations(self, rows: Array) -> Array:
         shares = (rows + self.request) % 10 / 10
         return (shares[:, None] * OBSERVATION_SPACE.high).astype(self.dtype)
+
+
+def probed(question: str) -> ProbeAnswer | None:
+    """Answer a probe about these environments, which carry every action out; None if unknown."""
+    everything = np.ones((1, ACTION_SPACE.n), np.bool_)
+    match question:
+        case "layout":
+            return ProbeAnswer(columns=("choice",), layout=np.arange(ACTION_SPACE.n)[:, None])
+        case "waiting":
+            return ProbeAnswer(states=("at rest",), masks=everything)
+        case "legality":
+            return ProbeAnswer(states=("at rest",), masks=everything, verdicts=everything)
+    return None
 
 
 def _record(row: int) -> dict[str, object]:

@@ -15,6 +15,7 @@ from royale_client.conformance.raw_messages import loosely_laid_out
 from royale_client.conformance.scenario import NotApplicableError, Scenario, ViolationError
 from royale_client.conformance.server_refusals import REFUSALS
 from royale_client.conformance.server_resumes import RESUMES
+from royale_client.conformance.server_seats import ASKED_FIRST, SEATS
 from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.wire.codec import encode
 from royale_client.wire.limits import Limits
@@ -272,8 +273,10 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ServerUnderTest], None]
 )
 
 SERVER_SCENARIOS: tuple[Scenario[ServerUnderTest], ...] = (
+    ASKED_FIRST,
     *(Scenario(name=n, clauses=c, title=t, play=p) for n, c, t, p in _TABLE),
     *RESUMES,
+    *SEATS,
     *REFUSALS,
 )
 """Everything a server is graded by, in order. The first session fixes the spaces of a new run."""

@@ -15,7 +15,7 @@ import numpy as np
 from royale_client.conformance.incoming import read
 from royale_client.conformance.link import EndedError, Link, wait_for_end
 from royale_client.conformance.scenario import Settings, ViolationError
-from royale_client.conformance.scripted_group import ACTION_SPACE, ScriptedGroup
+from royale_client.conformance.scripted_group import ACTION_SPACE, ScriptedGroup, probed
 from royale_client.wire.contract import ActionContract, check_welcome
 from royale_client.wire.dtypes import Array
 from royale_client.wire.errors import ProtocolError
@@ -35,6 +35,7 @@ from royale_client.wire.messages import (
     Hello,
     Message,
     Probe,
+    Probed,
     Restore,
     Snapshot,
     Step,
@@ -42,6 +43,7 @@ from royale_client.wire.messages import (
     encode_message,
 )
 from royale_client.wire.narrowing import FLOAT16
+from royale_client.wire.probes import ProbeAnswer, Probes
 from royale_client.wire.turns import BoolArray
 
 BUSY_LIMIT_S = 6.0
@@ -52,6 +54,20 @@ MOST_WAITS = 12
 _WELCOME_CLAUSES = {"welcome.restores": ("P57",), "welcome.continues": ("P73",)}
 
 Expected = TypeVar("Expected", Action, Welcome)
+
+
+class FaultedError(ViolationError):
+    """A fault came where something else was owed.
+
+    Args:
+        clauses: What demands that.
+        fault: What came.
+        owed: What was owed.
+    """
+
+    def __init__(self, clauses: Sequence[str], fault: Fault, owed: str) -> None:
+        super().__init__(clauses, f"fault {fault.code} instead of {owed}: {fault.message}")
+        self.fault = fault
 
 
 class ServerTalk:
@@ -75,6 +91,9 @@ class ServerTalk:
         self._earlier: ServerTalk | None = None
         self._requests = Requests([0] * len(hello.groups))
         self._contract = ActionContract(hello)
+        self._probes = Probes(hello)
+        self.num_probes = 0
+        """Questions about the environment so far."""
         self._asks: list[BoolArray] = [np.ones(rows, np.bool_) for rows in hello.groups]
 
     # --- saying -----------------------------------------------------------------------------
@@ -201,9 +220,10 @@ class ServerTalk:
             if isinstance(message, kind):
                 return message
             if isinstance(message, Fault):
-                text = f"fault {message.code} instead of {kind.TYPE}: {message.message}"
-                raise ViolationError(clauses, text)
-            if not isinstance(message, Busy):
+                raise FaultedError(clauses, message, kind.TYPE)
+            if isinstance(message, Probe):
+                self._answer_probe(message)
+            elif not isinstance(message, Busy):
                 raise ViolationError(clauses, f"{message.TYPE} instead of {kind.TYPE}")
         waited = f"{MOST_WAITS} times busy, and still no {kind.TYPE}"
         raise ViolationError(clauses, waited)
@@ -235,7 +255,27 @@ class ServerTalk:
         if isinstance(message, Snapshot | Restore) and "snapshot" not in self.hello.features:
             raise ViolationError(("P52",), f"{message.TYPE} for a client without the feature")
         if isinstance(message, Probe):
-            raise ViolationError(("P76",), "a probe for a client without the feature")
+            self._take_probe(message)
+
+    def _take_probe(self, probe: Probe) -> None:
+        self.num_probes += 1
+        try:
+            self._probes.ask(probe)
+        except ProtocolError as error:
+            raise ViolationError(("P76",), str(error)) from error
+
+    def _answer_probe(self, probe: Probe) -> None:
+        """Say of an environment that takes every action what it does; take one's time for it."""
+        try:
+            data = self.link.receive(self._settings.quiet_s)
+        except EndedError as ended:
+            raise ViolationError(("P77",), f"while a probe has no answer: {ended}") from ended
+        if data is not None and not isinstance(message := read(data), Busy):
+            raise ViolationError(("P77",), f"{message.TYPE} before the answer to a probe")
+        answer = probed(probe.question)
+        failure = None if answer else "the question is not known"
+        self._probes.answered()
+        self.send(Probed(number=probe.number, answer=answer or ProbeAnswer(), failure=failure))
 
     def _check_answer(self, action: Action) -> None:
         """See that the actions are those that alone were legal, row by row."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from royale_client.wire.dtypes import DTYPES, Array
 from royale_client.wire.episodes import check_records
-from royale_client.wire.errors import ContractError
+from royale_client.wire.errors import ContractError, brief
 from royale_client.wire.handshake import Hello, IntArray, Welcome
 from royale_client.wire.limits import Limits
 from royale_client.wire.narrowing import FLOAT16, leaves_as_sent
@@ -242,6 +242,18 @@ def check_welcome(welcome: Welcome, hello: Hello) -> None:
             str(welcome.horizon),
             "1, since a step carries one reward per row",
             welcome.horizon == 1,
+        ),
+        (
+            "run_name",
+            brief((welcome.run_id, welcome.run_name)),
+            "printable characters, as in run_id",
+            (welcome.run_id + welcome.run_name).isprintable(),
+        ),
+        (
+            "session_token",
+            "another character",  # not shown: it is a secret
+            "printable characters",
+            welcome.session_token.isprintable(),
         ),
         (
             "restores",

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from royale_client.wire.dtypes import Array
-from royale_client.wire.errors import ContractError, MessageDecodeError, brief
+from royale_client.wire.errors import ContractError, MessageDecodeError, brief, one_line
 
 INT64_MAX = 2**63 - 1
 
@@ -59,6 +59,23 @@ def text(header: Header, key: str, where: str, max_length: int) -> str:
 def optional_text(header: Header, key: str, where: str, max_length: int) -> str | None:
     """Read a text, or None if the field is absent or nil."""
     return None if header.get(key) is None else text(header, key, where, max_length)
+
+
+def free_text(header: Header, key: str, where: str, max_length: int) -> str:
+    """Read what a peer says to people: it may end in a log, so it stays in its line."""
+    return one_line(text(header, key, where, max_length))
+
+
+def optional_free_text(header: Header, key: str, where: str, max_length: int) -> str | None:
+    """Read what a peer says to people, or None if the field is absent or nil."""
+    return None if header.get(key) is None else free_text(header, key, where, max_length)
+
+
+def free_texts(
+    header: Header, key: str, where: str, max_count: int, max_length: int
+) -> tuple[str, ...]:
+    """Read a list of what a peer says to people; see `free_text`."""
+    return tuple(map(one_line, texts(header, key, where, max_count, max_length)))
 
 
 def integers(header: Header, key: str, where: str, max_count: int, low: int = 0) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """The messages beside the turns: ``busy``, ``stop``, ``goodbye``, ``fault`` and ``log``.
 
-Free texts are cut and cleaned when they are written, so that saying what went wrong cannot fail.
+Free texts are cut and cleaned when they are written, so that saying what went wrong cannot fail,
+and when they are read, so that they cannot steer a terminal or pass for lines of a log.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from royale_client.wire.errors import FAULT_CODES, ContractError, brief
 from royale_client.wire.fields import (
     Header,
     clean_text,
+    free_text,
     integer,
     maps,
     number,
-    optional_text,
+    optional_free_text,
     text,
 )
 from royale_client.wire.limits import Limits
@@ -62,10 +64,10 @@ class Busy:
         """
         expected = header.get("expected_s")
         return cls(
-            phase=text(header, "phase", "busy", _LIMITS.max_name_length),
+            phase=free_text(header, "phase", "busy", _LIMITS.max_name_length),
             since_s=number(header, "since_s", "busy", 0.0),
             expected_s=None if expected is None else number(header, "expected_s", "busy", 0.0),
-            waiting_for=text(header, "waiting_for", "busy", _LIMITS.max_text_length),
+            waiting_for=free_text(header, "waiting_for", "busy", _LIMITS.max_text_length),
         )
 
 
@@ -96,7 +98,8 @@ class Stop:
         reason = text(header, "reason", "stop", _LIMITS.max_name_length)
         if reason not in STOP_REASONS:
             raise _unknown("stop.reason", reason, STOP_REASONS)
-        return cls(reason=reason, message=text(header, "message", "stop", _LIMITS.max_text_length))
+        message = free_text(header, "message", "stop", _LIMITS.max_text_length)
+        return cls(reason=reason, message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +132,8 @@ class Goodbye:
         """
         size = _LIMITS.max_text_length
         return cls(
-            reason=text(header, "reason", "goodbye", size),
-            exception=optional_text(header, "exception", "goodbye", size),
+            reason=free_text(header, "reason", "goodbye", size),
+            exception=optional_free_text(header, "exception", "goodbye", size),
         )
 
 
@@ -161,7 +164,8 @@ class Fault:
         code = text(header, "code", "fault", _LIMITS.max_name_length)
         if code not in FAULT_CODES:
             raise _unknown("fault.code", code, tuple(FAULT_CODES))
-        return cls(code=code, message=text(header, "message", "fault", _LIMITS.max_text_length))
+        message = free_text(header, "message", "fault", _LIMITS.max_text_length)
+        return cls(code=code, message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +202,9 @@ class Log:
         records = tuple(
             {
                 "time_s": number(record, "time_s", "log.records"),
-                "level": text(record, "level", "log.records", _LIMITS.max_name_length),
-                "logger": text(record, "logger", "log.records", _LIMITS.max_name_length),
-                "message": text(record, "message", "log.records", _LIMITS.max_text_length),
+                "level": free_text(record, "level", "log.records", _LIMITS.max_name_length),
+                "logger": free_text(record, "logger", "log.records", _LIMITS.max_name_length),
+                "message": free_text(record, "message", "log.records", _LIMITS.max_text_length),
             }
             for record in maps(header, "records", "log", _LIMITS.max_log_records)
         )

@@ -15,7 +15,15 @@ import numpy as np
 
 from royale_client.wire.dtypes import DTYPES, Array
 from royale_client.wire.errors import ContractError, UnexpectedMessageError, brief
-from royale_client.wire.fields import Header, array, clean_text, integer, optional_text, text, texts
+from royale_client.wire.fields import (
+    Header,
+    array,
+    clean_text,
+    free_text,
+    free_texts,
+    integer,
+    optional_free_text,
+)
 from royale_client.wire.handshake import Hello
 from royale_client.wire.limits import Limits
 from royale_client.wire.spaces import mask_size
@@ -88,7 +96,7 @@ class Probe:
         _refuse_strangers(arrays, (), cls.TYPE)
         return cls(
             number=integer(header, "number", cls.TYPE),
-            question=text(header, "question", cls.TYPE, _LIMITS.max_name_length),
+            question=free_text(header, "question", cls.TYPE, _LIMITS.max_name_length),
         )
 
 
@@ -138,12 +146,12 @@ class Probed:
         _refuse_strangers(arrays, ("masks", "verdicts", "layout"), where)
         return cls(
             number=integer(header, "number", where),
-            failure=optional_text(header, "failure", where, _LIMITS.max_text_length),
+            failure=optional_free_text(header, "failure", where, _LIMITS.max_text_length),
             answer=ProbeAnswer(
-                states=texts(header, "states", where, MAX_STATES, MAX_STATE_LENGTH),
+                states=free_texts(header, "states", where, MAX_STATES, MAX_STATE_LENGTH),
                 masks=_rows(arrays, "masks", where, _BOOL),
                 verdicts=_rows(arrays, "verdicts", where, _BOOL),
-                columns=texts(header, "columns", where, MAX_COLUMNS, _LIMITS.max_name_length),
+                columns=free_texts(header, "columns", where, MAX_COLUMNS, _LIMITS.max_name_length),
                 layout=_rows(arrays, "layout", where, _I8),
             ),
         )

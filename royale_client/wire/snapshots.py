@@ -14,7 +14,7 @@ import numpy as np
 
 from royale_client.wire.dtypes import DTYPES, Array
 from royale_client.wire.errors import ContractError, brief
-from royale_client.wire.fields import Header, array, clean_text, integer, optional_text
+from royale_client.wire.fields import Header, array, clean_text, integer, optional_free_text
 from royale_client.wire.limits import Limits
 
 Block: TypeAlias = bytes | bytearray | memoryview | np.ndarray[Any, np.dtype[np.uint8]]
@@ -195,4 +195,4 @@ def _cleaned(failure: str | None) -> str | None:
 
 
 def _failure(header: Header, where: str) -> str | None:
-    return optional_text(header, "failure", where, _LIMITS.max_text_length)
+    return optional_free_text(header, "failure", where, _LIMITS.max_text_length)

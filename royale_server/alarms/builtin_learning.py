@@ -105,7 +105,7 @@ LEARNING_ALARMS: tuple[Alarm, ...] = (
         name="worker_failures",
         group=MACHINE,
         when=Rose(("health/worker_restarts",)),
-        population="clients, since this start of the server",
+        population="clients that train, since this start of the server",
         severity="warn",
         patience=1,
         meaning="A client was lost without a goodbye.",
@@ -116,7 +116,7 @@ LEARNING_ALARMS: tuple[Alarm, ...] = (
         name="worker_failures_persistent",
         group=MACHINE,
         when=Rose(("health/worker_restarts",)),
-        population="clients, since this start of the server",
+        population="clients that train, since this start of the server",
         severity="halt",
         patience=3,
         meaning="Clients were lost in three iterations running.",
@@ -140,12 +140,13 @@ LEARNING_ALARMS: tuple[Alarm, ...] = (
         name="capacity_ratio",
         group=MACHINE,
         when=below("throughput/rollout_capacity_ratio", "capacity_ratio"),
-        population=_ITERATION,
+        population="iterations that learn for a second or longer, less what the server itself "
+        "took to infer and to store",
         severity="warn",
         patience=3,
-        meaning="Frames come in too slowly: the learner waits for data, not data for the learner.",
-        remedy="Add clients or environments per client where memory and cores allow. Where the "
-        "environment is meant to be the slow part, as on one small machine, disable it.",
+        meaning="Clients deliver too slowly: learning waits for them about as long as it takes.",
+        remedy="Add clients, or environments per client, where memory and cores allow. Where an "
+        "environment is slow by nature, as a robot, disable it.",
     ),
     Alarm(
         name="clip_pinned",
@@ -172,9 +173,8 @@ LEARNING_ALARMS: tuple[Alarm, ...] = (
     Alarm(
         name="kl_dead",
         group=UPDATE,
-        when=Together((below("ppo/kl", "kl_dead"), above("ppo/gradient_steps", 1.0))),
-        population=f"{_ACTOR}, in learn steps of several gradient steps: before the first one "
-        "nothing has moved",
+        when=below("ppo/kl", "kl_dead"),
+        population=_ACTOR,
         severity="warn",
         patience=10,
         meaning="The policy does not move at all.",

@@ -50,7 +50,7 @@ class AlarmConfig:
     spill_free_mb: float = 128.0
     """vram_spilling: megabytes that the driver should report free."""
     capacity_ratio: float = 1.5
-    """capacity_ratio: least ratio of what collection could deliver to what the learner takes."""
+    """capacity_ratio: least ratio of what clients could deliver to what the learner takes."""
     clip_fraction: float = 0.5
     """clip_pinned: share of frames whose ratio leaves the clip range."""
     kl_high: float = 0.05

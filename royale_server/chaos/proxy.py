@@ -76,7 +76,7 @@ class FaultProxy:
 
     async def __aenter__(self) -> FaultProxy:
         """Listen."""
-        self._server = await asyncio.start_server(self._take, *self._listen)
+        self._server = await asyncio.start_server(self._came, *self._listen)
         self.address = self._server.sockets[0].getsockname()[:2]
         return self
 
@@ -138,8 +138,10 @@ class FaultProxy:
                 for lane in lanes:
                     lane.end()
 
+    def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._keep(self._take(reader, writer))
+
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._keep_current()
         if asyncio.get_running_loop().time() < self._refuses_until:
             _reset(writer)
             return
@@ -185,12 +187,6 @@ class FaultProxy:
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _keep_current(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -234,7 +234,7 @@ class Admission:
                 "feedback_wait_s": config.feedback_wait_timeout,
                 "first_step_s": config.first_step_timeout,
                 "ping_interval_s": PING_INTERVAL_S,
-                "ping_timeout_s": max(PING_INTERVAL_S, config.feedback_wait_timeout),
+                "ping_timeout_s": config.ping_timeout,
             },
             assignments=assignments,
             features=_used(

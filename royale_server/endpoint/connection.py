@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 PING_INTERVAL_S = 20.0
-"""A connection is pinged this often, and a ping may stay unanswered at least as long."""
+"""A connection is pinged this often."""
 
 
 class Connection(Protocol):

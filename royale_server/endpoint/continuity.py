@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from royale_client.wire.errors import one_line
 from royale_client.wire.messages import Hello, Snapshotted
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
 from royale_server.config import ServerConfig
@@ -168,9 +167,8 @@ class Continuity:
         """Take a snapshot, unless the run has gone on without it."""
         self._owing.pop(peer, None)
         gathering = self._gathering
-        failure = None if snapshotted.failure is None else one_line(snapshotted.failure)
         if gathering is not None and snapshotted.number >= self._oldest_of_rest:
-            gathering.received(peer, snapshotted.states, failure)
+            gathering.received(peer, snapshotted.states, snapshotted.failure)
 
     def give_up(self) -> None:
         """Wait for no further snapshot."""
@@ -269,7 +267,7 @@ class Continuity:
         remembered, peer.remembered = peer.remembered, None
         assert remembered is not None, "the session lets only what was asked for through"
         if not to_adopt:
-            why = one_line(failure or "") or remembered.obstacle(_hello(peer))
+            why = failure or remembered.obstacle(_hello(peer))
             self._begin_afresh(peer, why or "the client did not say why")
             return
         waiting = [group.waiting for group in remembered.member.groups]

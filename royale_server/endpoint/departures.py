@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from royale_client.wire.errors import one_line
+from royale_client.wire.errors import FAULT_CODES, one_line
 from royale_client.wire.grammar import Side, may_send
 from royale_client.wire.messages import Goodbye, Stop
 from royale_server.endpoint.absence import Absence
@@ -22,7 +22,7 @@ from royale_server.endpoint.probing import Probing
 from royale_server.endpoint.quarantine import Quarantine
 from royale_server.endpoint.roll import Roll
 from royale_server.endpoint.run_core import RunCore
-from royale_server.scheduler import Member
+from royale_server.scheduler import Member, Role
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +63,12 @@ class Departures:
         self._listener = listener
         self._clock = clock
         self.clients_lost = 0
-        """Clients that took part and are gone without a goodbye."""
+        """Clients that trained and are gone without a goodbye, but not by a mistake of their own:
+        one that breaks the protocol again and again must not look like machines that fail."""
 
     def goodbye(self, peer: Peer, goodbye: Goodbye) -> None:
         """A client says that it goes."""
-        said = one_line(goodbye.exception or goodbye.reason)
+        said = goodbye.exception or goodbye.reason
         self._miss(peer, said)
         self.forget(peer, f"goodbye: {said}", said_goodbye=True)
         self.close(peer, "goodbye")
@@ -97,7 +98,8 @@ class Departures:
             self._listener.event("fault", f"client {peer.label}: {message}", code=code)
         self._roll.send(peer, partial(peer.session.fault, code, message))
         self.close(peer, "fault")
-        self.forget(peer, f"fault: {message}")
+        is_mistaken = not FAULT_CODES[code].retry
+        self.forget(peer, f"fault: {message}", is_mistaken=is_mistaken)
 
     def end_session(self, member: Member, code: str, message: str) -> None:
         """The scheduler gives a client up, connected or awaited."""
@@ -121,8 +123,17 @@ class Departures:
             peer.is_closed = True
             peer.connection.close(reason)
 
-    def forget(self, peer: Peer, why: str, *, said_goodbye: bool = False) -> None:
-        """End the session of a client: nobody counts on it any more."""
+    def forget(
+        self, peer: Peer, why: str, *, said_goodbye: bool = False, is_mistaken: bool = False
+    ) -> None:
+        """End the session of a client: nobody counts on it any more.
+
+        Args:
+            peer: The client.
+            why: For people.
+            said_goodbye: It went in order.
+            is_mistaken: It did what no client may do, and will not come back by itself.
+        """
         if peer not in self._roll.peers and peer not in self._absence:
             return
         self._roll.peers.pop(peer, None)
@@ -135,7 +146,8 @@ class Departures:
             return
         core = self._core
         del self._roll.by_member[member]
-        self.clients_lost += not (said_goodbye or core.is_stopped)
+        is_missed = member.role is Role.TRAIN and not (said_goodbye or is_mistaken)
+        self.clients_lost += is_missed and not core.is_stopped
         core.next_episode[peer.name] = core.scheduler.next_episode(member)
         self._continuity.left(peer)
         if not self._continuity.gone_before_restored(peer) and not core.is_stopped:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
+from royale_client.wire.errors import one_line
 from royale_server.endpoint.complaints import Complaints, host_of
 from royale_server.endpoint.entry import EntryRules, Refusal
 from royale_server.endpoint.handshake import ObservedConnection, address_of
@@ -70,7 +71,7 @@ class Doorkeeper:
         if swallowed is None:
             return
         more = f" ({swallowed:,} more like it were not logged)" if swallowed else ""
-        logger.warning("%s%s", text, more)
+        logger.warning("%s%s", one_line(text), more)  # the library may quote the stranger
 
     def close(self) -> None:
         """Let nobody wait any longer."""

@@ -49,6 +49,8 @@ class Intake(FrameReader, asyncio.BufferedProtocol):
         self._answered = answered
         self._clock = asyncio.get_running_loop().time
         self._num_others, self._counted_since = 0, 0.0
+        self.read_at = self._clock()
+        """When something was last read, in the time of the loop."""
         super().__init__(
             max_bytes,
             take_message=take,
@@ -56,6 +58,11 @@ class Intake(FrameReader, asyncio.BufferedProtocol):
             refuse=partial(connection.protocol.fail, CloseCode.MESSAGE_TOO_BIG),
             unmask=apply_mask,
         )
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take in what was read."""
+        self.read_at = self._clock()
+        super().buffer_updated(nbytes)
 
     def _tell_library(self, data: bytes) -> None:
         if self._is_flooded():

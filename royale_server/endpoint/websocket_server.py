@@ -22,6 +22,7 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
 
+from royale_client.wire.errors import one_line
 from royale_client.wire.frames import BINARY, FIN, frame_head
 from royale_client.wire.grammar import CLOSE_CODES
 from royale_client.wire.limits import Limits
@@ -32,6 +33,7 @@ from royale_server.endpoint.entry import EntryRules
 from royale_server.endpoint.handshake import ObservedConnection
 from royale_server.endpoint.hub import Hub
 from royale_server.endpoint.intake import Intake
+from royale_server.endpoint.keepalive import Keepalive
 from royale_server.endpoint.socket_file import SocketFile
 
 logger = logging.getLogger(__name__)
@@ -109,8 +111,9 @@ class WebSocketServer:
         rules: Who may connect.
         max_sessions: Clients that may take part.
         max_unread_bytes: Answers that a client may leave unread.
-        ping_timeout_s: How long a ping may stay unanswered. No shorter than the time an environment
-            may take for a step, during which some clients cannot answer.
+        ping_timeout_s: How long a client may give no sign of life after a ping.
+        patience_s: How long a client may take to read its last words: an environment may be in the
+            middle of a step.
     """
 
     def __init__(
@@ -122,13 +125,15 @@ class WebSocketServer:
         max_sessions: int,
         max_unread_bytes: int,
         ping_timeout_s: float,
+        patience_s: float,
     ) -> None:
         self._hub = hub
         self._limits = limits
         self._doors = [Doorkeeper(rules), Doorkeeper(replace(rules, hosts=None))]
         self._max_unread_bytes = max_unread_bytes
         self._max_connections = max_sessions + GREETING_CONNECTIONS
-        self._ping_timeout_s = max(PING_INTERVAL_S, ping_timeout_s)
+        self._ping_timeout_s = ping_timeout_s
+        self._patience_s = max(PING_INTERVAL_S, patience_s)
         self._servers: list[Server] = []
         self._file: SocketFile | None = None
         self._sockets: set[ObservedConnection] = set()
@@ -183,8 +188,7 @@ class WebSocketServer:
             "subprotocols": [websockets.Subprotocol(SUBPROTOCOL)],
             "compression": None,
             "max_size": self._limits.max_message_bytes,
-            "ping_interval": PING_INTERVAL_S,
-            "ping_timeout": self._ping_timeout_s,
+            "ping_interval": None,  # see `Keepalive`
             "open_timeout": HANDSHAKE_TIMEOUT_S,
             "close_timeout": CLOSE_TIMEOUT_S,
             "process_request": partial(_refuse_again, doors),
@@ -214,21 +218,28 @@ class WebSocketServer:
         if is_full and not self._hub.drop_a_stranger():
             await socket.close(CloseCode.TRY_AGAIN_LATER, "too many connections")
             return
-        connection = SocketConnection(socket, self._ping_timeout_s, self._max_unread_bytes)
+        connection = SocketConnection(socket, self._patience_s, self._max_unread_bytes)
         peer = self._hub.opened(connection)
         socket.on_text = partial(self._tell, self._hub.refuse_text, peer)
         take = partial(self._tell, self._hub.received, peer)
         max_bytes = self._limits.max_message_bytes
-        Intake(socket, max_bytes, take, connection.cut_off_if_unread).install()
+        intake = Intake(socket, max_bytes, take, connection.cut_off_if_unread)
+        intake.install()
+        keepalive = Keepalive(
+            socket, intake, interval_s=PING_INTERVAL_S, timeout_s=self._ping_timeout_s
+        )
+        keeping = asyncio.create_task(keepalive.run())
         self._sockets.add(socket)
         why = "connection closed"
         try:
             await socket.recv()  # until the connection is lost: its messages do not come this way
         except websockets.ConnectionClosedError as error:
-            why = f"connection lost: {error}"
+            # The library quotes the client.
+            why = f"connection lost: {keepalive.why or one_line(str(error))}"
         except websockets.ConnectionClosedOK:
             pass
         finally:
+            keeping.cancel()
             self._sockets.discard(socket)
             socket.on_text = None  # it refers back here
             self._tell(self._hub.closed, peer, why)
@@ -264,7 +275,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         cause = error.__cause__ or error
-        record.msg = f"{record.getMessage()}: {cause}"
+        record.msg = f"{record.getMessage()}: {one_line(str(cause))}"
         record.args = ()
         record.exc_info = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"

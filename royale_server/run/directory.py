@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import platform
-import re
 import secrets
 import shutil
 import socket
@@ -36,13 +35,11 @@ from royale_server.run.prepare import (
     read_run_record,
 )
 from royale_server.run.versions import decisive_versions, installed
+from royale_server.shown_words import without_secrets
 
 logger = logging.getLogger(__name__)
 
 _ALSO_RECORDED = ("websockets", "msgpack", "swanlab")
-_SECRET_FLAG = re.compile(r"--(.*[._-])?(token|key|secret|password|credentials?)", re.IGNORECASE)
-_SECRET_IN_URL = re.compile(r"(?<=//)[^/@\s]+(?=@)|(?<=[?&]token=)[^&\s]+")
-_HIDDEN = "…"
 
 
 class RunDirectory:
@@ -177,23 +174,6 @@ def create(
         run.discard()
         raise
     return run
-
-
-def without_secrets(argv: Sequence[str]) -> list[str]:
-    """Copy a command line, leaving out what looks like a token, key or password."""
-    shown: list[str] = []
-    hide_next = False
-    for word in argv:
-        flag, equals, _ = word.partition("=")
-        is_secret = _SECRET_FLAG.fullmatch(flag) is not None
-        if hide_next:
-            shown.append(_HIDDEN)
-        elif is_secret and equals:
-            shown.append(f"{flag}={_HIDDEN}")
-        else:
-            shown.append(_SECRET_IN_URL.sub(_HIDDEN, word))
-        hide_next = is_secret and not equals
-    return shown
 
 
 def _made(plan: RunPlan) -> RunPlan:

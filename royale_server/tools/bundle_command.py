@@ -94,6 +94,8 @@ def _head(directory: Path) -> Iterator[str]:
         for key, values in alarm["last_values"].items():
             yield f"    last values of {key}: {', '.join(map(str, values))}"
         yield f"    do: {alarm['remedy'].replace('`', '')}"
+    if halt.get("refused_batch"):
+        yield f"  batch refused: {halt['refused_batch']['message']}"
     rows = directory / ROWS_FILE
     if rows.exists():
         yield f"  {len(read_records(rows)[0])} rows in {ROWS_FILE}"

@@ -5,15 +5,16 @@ Each begins after two healthy rows. What is not here has only been seen on plant
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from algorithms.ppo.config import PPOConfig
 from checkpoints import CheckpointWriteError
+from royale_client.wire.episodes import EpisodeMetric, MetricValue
+from royale_server.monitoring.trackers import TrackerHealth
 from royale_server.scheduler.ledger import Discard
 from tests.server.trainer_world import FRAMES, Attempt
 
@@ -22,12 +23,18 @@ CALM = PPOConfig(
     total_timesteps=10_000 * FRAMES,
     num_epochs=3,
     minibatch_size=16,
-    learning_rate=1e-4,
+    learning_rate=3e-3,
 )
-FROZEN = replace(CALM, freeze_actor_iterations=3, learning_rate=0.5)
+FROZEN = replace(CALM, freeze_actor_iterations=3)
+HASTY = replace(FROZEN, learning_rate=0.5)
+TAUGHT = replace(CALM, freeze_actor_iterations=12, learning_rate=1e-2, num_epochs=10, gamma=0.0)
 SCALED = replace(CALM, scale_rewards=True)
 
 Plant = Callable[[Attempt], None]
+
+
+def _nothing(_attempt: Attempt) -> None:
+    """The setting is the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +47,13 @@ class Fault:
     algo: PPOConfig = CALM
     healthy_rows: int = 2
     """Rows before it."""
-    is_setting: bool = False
-    """Whether the setting of the run is the fault, so that it is there from the first row."""
-
-
-def _nothing(_attempt: Attempt) -> None:
-    """The setting is the fault."""
+    healthy_algo: PPOConfig | None = None
+    """Settings of the run without it, where the setting is the fault; None: the same."""
+    world: Plant = _nothing
+    """What is changed in the run without it as well."""
+    metrics: tuple[EpisodeMetric, ...] = ()
+    """What clients declare of their episodes."""
+    num_clients: int = 1
 
 
 def _poisoned_gradient(attempt: Attempt) -> None:
@@ -112,6 +120,70 @@ def _in_environment(change: Callable[[dict[str, Any]], None], every: int = 12) -
     return plant
 
 
+def _rewards_shown_before(attempt: Attempt) -> None:
+    """Each step pays what its observation showed, so that a critic can know it."""
+    for env in attempt.clients[0].envs:
+        step = env.step
+
+        def step_paid(actions: np.ndarray, env: Any = env, step: Any = step) -> dict[str, Any]:
+            shown = env.x / 89
+            return {**step(actions), "rewards": shown}
+
+        env.step = step_paid  # type: ignore[method-assign]
+
+
+def _telling(metrics: Mapping[str, MetricValue]) -> Plant:
+    """Environments say this of every episode that ends."""
+
+    def plant(attempt: Attempt) -> None:
+        def change(fields: dict[str, Any]) -> None:
+            fields["episodes"] = tuple({**told, "metrics": metrics} for told in fields["episodes"])
+
+        _in_environment(change, every=1)(attempt)
+
+    return plant
+
+
+def _told(what: str, *told: tuple[str, str, MetricValue, MetricValue]) -> Fault:
+    """A fault that shows in what an environment says: name, aggregation, without it and with it."""
+    return Fault(
+        what,
+        _telling({name: faulty for name, _, _, faulty in told}),
+        world=_telling({name: healthy for name, _, healthy, _ in told}),
+        metrics=tuple(EpisodeMetric(name, "1", "every episode", kind) for name, kind, _, _ in told),
+    )
+
+
+def _nan_metric(attempt: Attempt) -> None:
+    learner = attempt.engine.learner
+    learn = learner.learn
+
+    def learn_and_say_nan(*arguments: Any, **more: Any) -> dict[str, float]:
+        return {**learn(*arguments, **more), "ppo/value_loss": float("nan")}
+
+    learner.learn = learn_and_say_nan
+
+
+def _writer_that(**fares: Any) -> Plant:
+    """How the writer fares from now on."""
+
+    def plant(attempt: Attempt) -> None:
+        health = attempt.writer.health
+        attempt.writer.health = lambda: replace(  # type: ignore[method-assign]
+            health(), **fares
+        )
+        _pass_time(attempt, 3.0)
+
+    return plant
+
+
+def _tracker(**fares: Any) -> tuple[TrackerHealth, ...]:
+    healthy = TrackerHealth(
+        name="t", state="running", logged=0, failed=0, dropped=0, queued=0, last_error=None
+    )
+    return (replace(healthy, **fares),)
+
+
 def _nan_reward(fields: dict[str, Any]) -> None:
     fields["rewards"] = fields["rewards"].copy()
     fields["rewards"][0] = np.nan
@@ -137,6 +209,22 @@ def _reconnecting(attempt: Attempt) -> None:
     attempt.trainer._learned = learned_and_cut  # type: ignore[method-assign]
 
 
+def _one_leaves(attempt: Attempt) -> None:
+    attempt.clients[-1].goodbye()
+
+
+def _one_is_slow(attempt: Attempt) -> None:
+    """It answers when it was looked at fifteen times, while the others answer each time."""
+    client = attempt.clients[-1]
+    pump, count = client.pump, iter(range(10**9))
+
+    def pump_seldom() -> bool:
+        attempt.now += 0.01
+        return next(count) % 15 == 14 and pump()
+
+    client.pump = pump_seldom  # type: ignore[method-assign]
+
+
 def _cut_five(attempt: Attempt) -> None:
     for number in range(5):
         attempt.join(f"brief-{number}", (1,)).vanish()
@@ -155,13 +243,18 @@ def _stale_frame(attempt: Attempt) -> None:
 
 
 def _slow_batches(attempt: Attempt) -> None:
+    _pass_time(attempt, 20.0)
+
+
+def _pass_time(attempt: Attempt, before_each_answer_s: float) -> None:
     client = attempt.clients[0]
-    client.pump = partial(_pump_late, attempt, client.pump)  # type: ignore[method-assign]
+    pump = client.pump
 
+    def pump_late() -> bool:
+        attempt.now += before_each_answer_s
+        return pump()
 
-def _pump_late(attempt: Attempt, pump: Callable[[], bool]) -> bool:
-    attempt.now += 20.0
-    return pump()
+    client.pump = pump_late  # type: ignore[method-assign]
 
 
 def _silence(attempt: Attempt) -> None:
@@ -188,6 +281,51 @@ def _full_disk(attempt: Attempt) -> None:
 
 
 FAULTS: dict[str, Fault] = {
+    "illegal_actions": _told(
+        "an environment refuses one action in every episode",
+        ("illegal_action_rate", "ratio", [0.0, 6.0], [1.0, 6.0]),
+    ),
+    "elixir_count_inexact": _told(
+        "an environment counts inexactly in one episode of ten",
+        ("elixir_count_exact_frac", "mean", 1.0, 0.9),
+    ),
+    "seat_bias": _told(
+        "seat 0 of an environment wins every episode",
+        ("win_rate_by_seat", "share", [0.5, 1.0], [1.0, 1.0]),
+    ),
+    "noop_collapse": _told(
+        "an environment in which five cards are played in an episode",
+        ("policy/cards_per_match", "mean", 22.0, 5.0),
+    ),
+    "noop_collapse_severe": _told(
+        "an environment in which two cards are played in an episode",
+        ("policy/cards_per_match", "mean", 22.0, 2.0),
+    ),
+    "tile_spam": _told(
+        "half of the plays of every episode go to one tile",
+        ("policy/tile", "count", [1.0] * 20, [20.0] + [1.0] * 20),
+    ),
+    "artefact_exploit": _told(
+        "most plays of every episode are the same pair of card and tile",
+        ("policy/card_tile", "categories", list(map(float, range(30))), [7.0] * 30),
+    ),
+    "draw_equilibrium": _told(
+        "every episode is a draw at the limit of steps",
+        ("draw_rate", "mean", 0.0, 1.0),
+        ("episode_steps_at_cap_frac", "mean", 0.0, 1.0),
+    ),
+    "shaping_dominates": _told(
+        "a term of the reward pays 2 an episode and does not cancel",
+        ("reward_shaping_abs", "mean", 0.1, 2.0),
+        ("reward_terminal_abs", "mean", 1.0, 1.0),
+    ),
+    "nonfinite_metric": Fault("the value loss of the row is NaN", _nan_metric),
+    "writer_refused": Fault("the disk refuses three lines", _writer_that(unwritten=3)),
+    "lines_lost": Fault("three lines are given up", _writer_that(dropped=3)),
+    "tracker_failing": Fault("a tracker refuses a row", _writer_that(trackers=_tracker(failed=1))),
+    "tracker_stalled": Fault(
+        "101 rows wait for a tracker", _writer_that(trackers=_tracker(queued=101))
+    ),
     "nonfinite": Fault("a gradient becomes NaN in the network", _poisoned_gradient),
     "ratio_invariant": Fault(
         "stored log-probabilities are 0.01 off those of the weights", _other_log_probs(0.01)
@@ -195,23 +333,31 @@ FAULTS: dict[str, Fault] = {
     "kl_high": Fault("stored log-probabilities are of other weights", _other_log_probs(1.0)),
     "clip_pinned": Fault("stored log-probabilities are of other weights", _other_log_probs(1.0)),
     "kl_dead": Fault(
-        "a learning rate of 1e-12", _nothing, replace(CALM, learning_rate=1e-12), is_setting=True
+        "a learning rate of 1e-12",
+        _nothing,
+        replace(CALM, learning_rate=1e-12),
+        healthy_algo=CALM,
     ),
     "ev_negative": Fault("the critic predicts noise", _before_learning(_noisy_values)),
     "reward_clipped": Fault(
         "now and then the environment pays 10,000 more", _in_environment(_huge_reward), SCALED
     ),
     "actor_handoff": Fault(
-        "a learning rate of 0.5 once the freeze is over", _nothing, FROZEN, is_setting=True
+        "a learning rate of 0.5 once the freeze is over", _nothing, HASTY, healthy_algo=FROZEN
     ),
     "critic_unready": Fault(
         "the critic predicts noise when the freeze is over",
         _before_learning(_noisy_values),
-        FROZEN,
-        healthy_rows=1,
+        TAUGHT,
+        healthy_rows=11,
+        world=_rewards_shown_before,
     ),
     "worker_failures": Fault("a connection is cut in every iteration", _reconnecting),
     "worker_failures_persistent": Fault("a connection is cut in every iteration", _reconnecting),
+    "clients_missing": Fault("one of two clients says goodbye", _one_leaves, num_clients=2),
+    "straggler": Fault(
+        "one of three clients answers fifteen times slower", _one_is_slow, num_clients=3
+    ),
     "client_flapping": Fault("five connections are cut", _cut_five),
     "invalid_frames": Fault("now and then a reward is NaN", _in_environment(_nan_reward)),
     "discards": Fault(

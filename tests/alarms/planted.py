@@ -69,11 +69,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "clip_pinned": _one("51 % of the frames are clipped", "ppo/clip_fraction", 0.51, 0.5),
     "kl_high": _one("the policy moves 0.051 nats", "ppo/kl", 0.051, 0.05),
-    "kl_dead": Planted(
-        "the policy moves 9e-6 nats",
-        [{"ppo/kl": 9e-6, "ppo/gradient_steps": 2}],
-        [{"ppo/kl": 1e-5, "ppo/gradient_steps": 2}, {"ppo/kl": 0.0, "ppo/gradient_steps": 1}],
-    ),
+    "kl_dead": _one("the policy moves 9e-6 nats", "ppo/kl", 9e-6, 1e-5),
     "ev_negative": _one("the critic is worse than a constant", "ppo/explained_variance", -0.01, 0),
     "noop_collapse": _one("7.9 cards a battle", "policy/cards_per_match", 7.9, 8.0),
     "noop_collapse_severe": _one("2.9 cards a battle", "policy/cards_per_match", 2.9, 3.0),

@@ -1,14 +1,16 @@
-"""Makes ``healthy.json`` of recorded runs: what alarms read of every row, nothing else.
+"""Makes ``healthy.json`` of recorded runs: what alarms read of every row, and which of them spoke.
 
-The runs it was made of, each with a client of its own::
+The runs it was made of, the arena with two clients, as ``x.py train`` starts them, each with a
+name of its own, and CartPole with one::
+
+    royale-server arena-policy default ppo arena --torch-threads 2 --seed 1 --save-every 10 \
+        --selfplay.mix mirror=0.2,pool=0.1,scripted=0.7 --algo.total-timesteps 100000000 \
+        --algo.frames-per-iteration 2048 --until-timesteps 450000
+    royale-env-client arena --battles 64 --bots random heuristic push
 
     royale-server mlp-policy default ppo classic --algo.frames-per-iteration 512 --seed 1 \
-        --algo.stop-at-return none --until-timesteps 122880
+        --algo.stop-at-return none --until-timesteps 122880 --save-every 10
     royale-env-client gym --env-id CartPole-v1 --num-envs 8
-
-    royale-server arena-policy default ppo arena --algo.frames-per-iteration 1024 --seed 1 \
-        --until-timesteps 225280
-    royale-env-client arena --battles 16
 
     python -m tests.alarms.record_healthy cartpole=RUN arena=RUN
 """
@@ -30,7 +32,10 @@ DIGITS = 5
 
 def main(words: list[str]) -> None:
     """Write the file."""
-    runs = {name: _columns(Path(run)) for name, _, run in (word.partition("=") for word in words)}
+    runs = {
+        name: {"raised": _raised(Path(run)), "columns": _columns(Path(run))}
+        for name, _, run in (word.partition("=") for word in words)
+    }
     FILE.write_text(json.dumps(runs, separators=(",", ":")) + "\n", "utf-8")
 
 
@@ -50,6 +55,13 @@ def _columns(run: Path) -> dict[str, list[Any]]:
     }
     kept = sorted({ITERATION} | {key for key in read if any(key in row for row in rows)})
     return {key: [_rounded(row.get(key)) for row in rows] for key in kept}
+
+
+def _raised(run: Path) -> list[str]:
+    """Names of the alarms that spoke in the run, asked of rows or of samples."""
+    file = run / "alarms.jsonl"
+    records = read_records(file)[0] if file.exists() else []
+    return sorted({record["alarm"] for record in records if record["kind"] == "raise"})
 
 
 def _rounded(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from royale_server import bundle
 from royale_server.alarms.builtin import BUILT_IN_ALARMS
 from royale_server.alarms.engine import Change
 from royale_server.bundle import Incident, write_bundle
+from royale_server.model.invariants import BrokenBatchError
 from royale_server.recorder import Answered, Ended, Recording
 from royale_server.run.layout import RunLayout
 from royale_server.run.records import to_line
@@ -70,6 +72,7 @@ def incident(layout: RunLayout, name: str = "illegal_actions") -> Incident:
         resume_command="royale-server … --resume",
         iteration=60,
         changes=(change(name),),
+        refusal=None,
         checkpoint=layout.checkpoint(128),
         recording=recording(),
         worst_ratios=({"ratio": 1.5, "cell": 4},),
@@ -154,6 +157,7 @@ def test_a_run_without_episodes_and_files_still_leaves_a_bundle(tmp_path: Path):
         resume_command=None,
         iteration=1,
         changes=(change("nonfinite"),),
+        refusal=None,
         checkpoint=None,
         recording=Recording((), 0, ()),
         worst_ratios=(),
@@ -177,3 +181,14 @@ def test_it_is_read_back_for_a_person(layout: RunLayout, capsys):
         "2 recorded actions",
     ):
         assert text in shown
+
+
+def test_one_about_a_refused_batch_says_which_invariant_it_broke(layout: RunLayout, capsys):
+    refusal = BrokenBatchError("action_legal", "cell 3 holds action 7, expected 0 to 1")
+    directory = write_bundle(replace(incident(layout), changes=(), refusal=refusal))
+    assert directory is not None
+    halt = json.loads((directory / bundle.HALT).read_text())
+    assert halt["alarms"] == []
+    assert halt["refused_batch"] == {"invariant": "action_legal", "message": str(refusal)}
+    assert main(["bundle", "show", str(directory)]) == 0
+    assert f"batch refused: {refusal}" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from royale_server.alarms.builtin import BUILT_IN_ALARMS
 from royale_server.alarms.declaration import Alarm
 from royale_server.exit_codes import ExitCode
-from tests.alarms.live_faults import CALM, FAULTS, Fault
+from tests.alarms.live_faults import FAULTS, Fault
 from tests.server.trainer_world import Attempt
 
 pytestmark = pytest.mark.chaos  # twenty runs in memory, twice
@@ -22,9 +22,18 @@ and a freeze of three must be over."""
 
 
 def run_with(directory: Path, alarm: Alarm, fault: Fault, *, planted: bool) -> Attempt:
-    algo = fault.algo if planted or not fault.is_setting else CALM
-    attempt = Attempt(directory, alarms=[alarm], algo=algo, save_every=SAVE_EVERY)
-    attempt.join()
+    algo = fault.algo if planted else fault.healthy_algo or fault.algo
+    attempt = Attempt(
+        directory,
+        alarms=[alarm],
+        algo=algo,
+        save_every=SAVE_EVERY,
+        min_clients=fault.num_clients,
+    )
+    for number in range(fault.num_clients):
+        attempt.join(f"client-{number}", metrics=fault.metrics)
+    attempt.play_rows(1)
+    fault.world(attempt)
     attempt.play_rows(fault.healthy_rows)
     if planted:
         fault.plant(attempt)

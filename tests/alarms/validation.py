@@ -12,27 +12,34 @@ from royale_server.alarms.config import AlarmConfig
 from royale_server.alarms.declaration import Alarm
 from royale_server.alarms.engine import AlarmSet, Change
 from royale_server.alarms.keeper import ITERATION
+from royale_server.alarms.live import READINGS, SAMPLE_EVERY_S
 from tests.alarms.live_faults import FAULTS
 from tests.alarms.planted import PLANTED, Planted
 from tests.alarms.record_healthy import FILE, rows_of
 
 LIMITS = {**AlarmConfig().limits(), "save_every": 10}
 SPOKEN = {
-    "kl_high": "three updates running moved the policy by more than 0.05 nats, before "
-    "`--algo.lr-backoff-kl` lowered the learning rate",
-    "noop_entropy_floor": "the policy came to act whenever it could; it did not collapse, and "
-    "`noop_collapse` was silent",
-    "tile_spam": "the policy put 30 to 60 % of its plays on one tile",
-    "reward_clipped": "0.3 % of the scaled rewards were cut at `--algo.scaled-reward-clip` 10: "
-    "those that carry a win",
+    "tile_spam": "from iteration 96 on the policy put 30 to 70 % of its plays on one tile",
+    "artefact_exploit": "from iteration 178 on ten pairs of card and tile held half of all plays",
 }
 """Alarms that speak on the recorded run of the arena, and what they are right about."""
 
 
 @functools.cache
+def _recorded() -> dict[str, dict[str, Any]]:
+    recorded: dict[str, dict[str, Any]] = json.loads(FILE.read_text("utf-8"))
+    return recorded
+
+
+@functools.cache
 def healthy_runs() -> dict[str, list[dict[str, Any]]]:
     """The recorded runs by name; what alarms read of every row."""
-    return {name: rows_of(run) for name, run in json.loads(FILE.read_text("utf-8")).items()}
+    return {name: rows_of(run["columns"]) for name, run in _recorded().items()}
+
+
+def spoke(name: str) -> set[str]:
+    """Alarms that spoke while a recorded run ran."""
+    return set(_recorded()[name]["raised"])
 
 
 def fires_at(alarm: Alarm, planted: Planted) -> int | None:
@@ -52,8 +59,10 @@ def raised(alarm: Alarm, rows: Iterable[Mapping[str, Any]]) -> list[Change]:
 
 
 def asked(alarm: Alarm, rows: Sequence[Mapping[str, Any]]) -> int:
-    """How many rows have everything that an alarm reads."""
-    return sum(all(key in row for key in alarm.keys) for row in rows)
+    """How many rows have everything that an alarm reads, or had it when they were written."""
+    if alarm.source != "row":
+        return 0
+    return sum(all(key in row or key in READINGS for key in alarm.keys) for row in rows)
 
 
 def longest_streak(alarm: Alarm, rows: Iterable[Mapping[str, Any]]) -> int:
@@ -88,6 +97,8 @@ def _silence(alarm: Alarm, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> s
         count = asked(alarm, rows)
         if count and raised(alarm, rows):
             said.append(f"*not* on {name}, and rightly: {SPOKEN[alarm.name]}")
+        elif alarm.source == "sample":
+            said.append(f"samples of {name}, one in {SAMPLE_EVERY_S:g} s")
         elif count:
             streak = longest_streak(alarm, rows)
             said.append(

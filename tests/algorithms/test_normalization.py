@@ -231,11 +231,20 @@ def test_scaled_rewards_are_clipped_where_asked():
     assert normalizer.scale(floats(-9.0, 9.0)).tolist() == [-1.5, 1.5]
 
 
-def test_rewards_stay_unscaled_until_returns_have_differed():
-    normalizer = ReturnNormalizer(gamma=0.5)
-    assert normalizer.scale(floats(7.0)).tolist() == [7.0]
-    update_returns(normalizer, [0, 0, 0])
-    assert normalizer.scale(floats(7.0)).tolist() == [7.0]
+def test_rewards_at_the_limit_are_told_as_cut():
+    normalizer = ReturnNormalizer(gamma=0.5, clip=1.5)
+    update_returns(normalizer, [2, 0, 0])  # deviation 0.62, so 0.9 becomes 1.44 and 1 is cut
+    scaled = normalizer.scale(floats(-9.0, 0.9, 1.0))
+    assert normalizer.is_cut(scaled).tolist() == [True, False, True]
+
+
+def test_rewards_stay_unscaled_and_uncut_until_returns_have_differed():
+    normalizer = ReturnNormalizer(gamma=0.5, clip=1.0)
+    for _ in range(2):
+        scaled = normalizer.scale(floats(7.0))
+        assert scaled.tolist() == [7.0]
+        assert normalizer.is_cut(scaled).tolist() == [False]
+        update_returns(normalizer, [0, 0, 0])
 
 
 def test_a_running_return_goes_on_in_the_next_iteration():

@@ -306,6 +306,17 @@ def test_rewards_are_scaled_by_what_was_known_before_the_iteration():
     assert deviations == pytest.approx([4.0, 1.0], rel=1e-6)
 
 
+def test_how_far_the_policy_moved_is_not_told_before_it_has():
+    # What a gradient step sees was moved by those before it, and there is none before the first.
+    one, two = (
+        learn(learner, *collect(learner.policy))
+        for learner in (make_learner(num_epochs=1, minibatch_size=size) for size in (32, 16))
+    )
+    assert one["ppo/gradient_steps"] == 1
+    assert not {"ppo/kl", "ppo/kl_epoch1"} & one.keys()
+    assert two["ppo/kl"] == two["ppo/kl_epoch1"] > 0
+
+
 def test_share_of_clipped_rewards_is_reported():
     # Known deviation 1 (rewards +-1 that end their episodes), then one of 32 rewards is 50.
     learner = make_learner(scale_rewards=True, scaled_reward_clip=10.0)
@@ -372,6 +383,8 @@ def test_learn_step_ends_before_a_gradient_step_that_is_too_far():
     assert metrics["ppo/gradient_steps"] < 20 * 4
     assert len(reports) == metrics["ppo/epochs"]
     assert all(epochs == 20 and "ppo/kl" in keys for _, epochs, keys in reports)
+    assert metrics["ppo/gradient_steps"] == 1
+    assert metrics["ppo/kl"] > 0.01 / 2  # none before the step that was taken, too much after it
 
 
 def test_learning_rate_backs_off_when_the_policy_keeps_moving_too_far():

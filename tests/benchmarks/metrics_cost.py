@@ -1,4 +1,4 @@
-"""What rows, records and checks cost at a given rate; ``python -m tests.benchmarks.metrics_cost``.
+"""What rows, alarms and checks cost at a given rate; ``python -m tests.benchmarks.metrics_cost``.
 
 Plays the part of a server that collects frames at that rate, batch by batch, without environments
 and without a network: everything that counts, sums up, checks and writes is the product's own, on
@@ -26,10 +26,17 @@ from algorithms.storage import RolloutStorage
 from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.messages import Hello
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec, leaves
+from royale_server.alarms.builtin import BUILT_IN_ALARMS
+from royale_server.alarms.config import AlarmConfig
+from royale_server.alarms.engine import AlarmSet
+from royale_server.alarms.keeper import AlarmKeeper
+from royale_server.alarms.live import DiskState, LiveMeter
 from royale_server.iteration_clock import BOOTSTRAP, CHECKS, UPDATE
 from royale_server.model.engine import Inferred, Learned
 from royale_server.model.invariants import Expected, check_batch
 from royale_server.monitoring import console_text
+from royale_server.recorder import ActionRecorder
+from royale_server.run.judge import AlarmJudge, DiskGauge
 from royale_server.run.layout import RunLayout
 from royale_server.run.output import RunOutput
 from royale_server.run.writer import Writer
@@ -40,6 +47,7 @@ OBSERVATION = BoxSpec(-1.0, 1.0, (8,), "float32")
 ACTION = DiscreteSpec(64)
 LEARNER_KEYS = 30
 """Numbers of an algorithm in a row; PPO has about as many."""
+QUIET = DiskState(busy_s=0.0, unwritten=0, dropped=0, tracker_lost=0, tracker_queued=0)
 
 
 class Costs:
@@ -148,8 +156,20 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
         setattr(RunOutput, name, timed(getattr(RunOutput, name), on_writer))
     layout = RunLayout(base=folder, algorithm="ppo", policy="mlp-policy", name="load")
     layout.directory.mkdir(parents=True)
-    writer = Writer(layout, attempt=1, on_failure=lambda failure: sys.exit(str(failure.error)))
+    gauge = DiskGauge(layout.directory)
+    alarms = AlarmSet(BUILT_IN_ALARMS, {**AlarmConfig().limits(), "save_every": 10})
+    keeper = AlarmKeeper(alarms, attempt=1, machine=gauge.numbers)
+    on_alarms = list[float]()
+    keeper.written = timed(keeper.written, on_alarms)  # type: ignore[method-assign]
+    writer = Writer(
+        layout,
+        attempt=1,
+        on_failure=lambda failure: sys.exit(str(failure.error)),
+        judge=AlarmJudge(keeper, gauge),
+    )
     writer.start()
+    recorder, meter = ActionRecorder(), LiveMeter(60.0, time.monotonic())
+    asked = {key: 1.0 for alarm in BUILT_IN_ALARMS for key in alarm.keys}
     storage, cells = make_storage(frames, rows)
     hub = make_hub(rows, arguments.group)
     book = RunBook(attempt=1, clock=time.monotonic, thread_clock=time.thread_time)
@@ -168,7 +188,14 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
         SimpleNamespace(request=SimpleNamespace(received_at=time.monotonic()))
         for _ in range(rows // arguments.group)
     ]
-    batch: Any = SimpleNamespace(items=items, slots=range(rows), evaluation=False)
+    batch: Any = SimpleNamespace(
+        items=items,
+        slots=np.arange(rows),
+        episodes=np.zeros(rows, np.int64),
+        steps=np.zeros(rows, np.int64),
+        evaluation=False,
+    )
+    actions = ((np.zeros(arguments.group, np.int64),),) * len(items)
     ended = frames // arguments.length
     expected = Expected(version=0, at_least=frames, num_slots=rows, may_have_gaps=False)
     for iteration in range(arguments.iterations + 1):
@@ -176,6 +203,13 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
         with costs.of("counting batches"):
             for _ in range(frames // rows):
                 book.inferred(Inferred(batch, (), 0, 0.0, None))
+        with costs.of("recording actions"):
+            for _ in range(frames // rows):
+                meter.moved(time.monotonic())
+                recorder.inferred(Inferred(batch, actions, 0, 0.0, None))
+            recorder.ended(records, 0)
+        with costs.of("asking alarms of samples"):  # every 5 s, so more often than it happens
+            keeper.sampled(meter.sample(time.monotonic(), QUIET))
         with costs.of("counting episodes"):
             # One message a batch: as many calls as batches in which something ended.
             for record in records:
@@ -184,7 +218,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
         with costs.of("checking the batch"):
             check_batch(storage, cells, ACTION, 0, expected)
         learned = Learned(
-            metrics={f"ppo/number_{i}": 0.123456789 for i in range(LEARNER_KEYS)},
+            metrics=asked | {f"ppo/number_{i}": 0.123456789 for i in range(LEARNER_KEYS)},
             policy_version=iteration,
             global_step=frames * (iteration + 1),
             frames_wanted=frames,
@@ -203,8 +237,10 @@ def measure(folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, floa
         with costs.of("showing it"):
             console_text.iteration_lines(row)
         writer.flush()
-        costs.seconds.setdefault("writer thread", []).append(sum(on_writer))
+        costs.seconds.setdefault("asking alarms of the row", []).append(sum(on_alarms))
+        costs.seconds.setdefault("writing", []).append(sum(on_writer) - sum(on_alarms))
         on_writer.clear()
+        on_alarms.clear()
     writer.close()
     medians = {what: statistics.median(spent[1:]) for what, spent in costs.seconds.items()}
     return medians, iteration_s

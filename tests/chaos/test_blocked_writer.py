@@ -1,7 +1,7 @@
-"""A disk that does not answer delays no action, and an alarm says so.
+"""A disk or a tracker that does not answer for a minute delays no action, and an alarm says so.
 
 Phases without and with it take turns in one run. ``ROYALE_BLOCKED_S`` is the length of each phase
-in seconds; the default is short, since the whole takes four of them.
+in seconds, for a shorter look.
 """
 
 from __future__ import annotations
@@ -20,23 +20,30 @@ from tests.system.processes import PPO, Processes
 
 pytestmark = pytest.mark.chaos
 
-PHASE_S = float(os.environ.get("ROYALE_BLOCKED_S", "8"))
+PHASE_S = float(os.environ.get("ROYALE_BLOCKED_S", "60"))
 """Longer than the server takes between two looks at itself."""
+NUM_PHASES = 4
 LIMIT = 1.2
-NOISE_S = 0.002
-"""Difference of two 99th percentiles that a busy machine makes by itself."""
 
 BLOCKING = '''\
-"""Keeps the writer's thread from the disk for as long as a file is there."""
+"""Keeps what writes from writing for as long as a file is there."""
 
 import os
+import sys
 import time
+import types
 from pathlib import Path
 
+from royale_server.monitoring import trackers
 from royale_server.run import records
 
-FILE = Path({path!r})
+DISK, TRACKER = Path({disk!r}), Path({tracker!r})
 write = os.write
+
+
+def wait(file):
+    while file.exists():
+        time.sleep(0.05)
 
 
 class _Disk:
@@ -47,26 +54,54 @@ class _Disk:
 
     @staticmethod
     def write(descriptor, data):
-        while FILE.exists():
-            time.sleep(0.05)
+        wait(DISK)
         return write(descriptor, data)
+
+
+class _Tracker:
+    """Takes rows, and may not answer."""
+
+    name = "stuck"
+
+    def start(self, run):
+        """Nothing to begin."""
+
+    def log(self, row, step):
+        wait(TRACKER)
+
+    def finish(self):
+        """Nothing to end."""
 
 
 def register(registry):
     """Called by --plugin."""
     records.os = _Disk()
+    module = sys.modules["stuck_tracker"] = types.ModuleType("stuck_tracker")
+    module.make = lambda project, mode: _Tracker()
+    trackers.BUILT_IN["stuck"] = "stuck_tracker:make"
 '''
 
 
-def test_a_blocked_disk_delays_no_action_and_raises_an_alarm(
-    processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.timeout(NUM_PHASES * PHASE_S + 180)
+@pytest.mark.parametrize(
+    ("what", "alarm"), [("disk", "writer_stalled"), ("tracker", "tracker_stalled")]
+)
+def test_what_does_not_answer_delays_no_action_and_raises_an_alarm(
+    what: str,
+    alarm: str,
+    processes: Processes,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    blocked = tmp_path / "blocked"
-    plugin = tmp_path / "blocking_disk.py"
-    plugin.write_text(BLOCKING.format(path=str(blocked)))
+    files = {name: tmp_path / f"blocked-{name}" for name in ("disk", "tracker")}
+    plugin = tmp_path / "blocking.py"
+    plugin.write_text(BLOCKING.format(**{name: str(path) for name, path in files.items()}))
     server = processes.server(
-        *("--plugin", plugin, "--alarms.writer-wait-s", PHASE_S / 8),
-        *("--algo.frames-per-iteration", 4096, "--algo.num-epochs", 1),
+        *("--plugin", plugin, "--track.enabled", "--track.tracker", "stuck"),
+        *("--alarms.writer-wait-s", PHASE_S / 8, "--alarms.tracker-rows", 3),
+        # One environment in which nothing ever changes is slow, and nothing is to be learnt there.
+        *("--alarms.disabled", "capacity_ratio", "kl_dead"),
+        *("--algo.frames-per-iteration", 2048, "--algo.num-epochs", 1),
         *("--algo.total-timesteps", 10**9, "--save-every", 10**6),
         pair=PPO,
     )
@@ -79,26 +114,26 @@ def test_a_blocked_disk_delays_no_action_and_raises_an_alarm(
         client_name="latency",
     ) as policy:
         _act_for(policy, 2.0)  # nothing is warm yet
-        for is_blocked in (False, True, False, True):
+        for phase in range(NUM_PHASES):
+            is_blocked = phase % 2 == 1
             if is_blocked:
-                blocked.touch()
-            else:
-                blocked.unlink(missing_ok=True)
+                files[what].touch()
             latencies[is_blocked] += _act_for(policy, PHASE_S)
-        blocked.unlink()
-        server.program.wait_for(r"alarm \[warn\] writer_stalled")
-        server.program.wait_for("alarm over: writer_stalled")
+            files[what].unlink(missing_ok=True)
+        server.program.wait_for(rf"alarm \[warn\] {alarm}")
+        server.program.wait_for(f"alarm over: {alarm}")
     free_s, blocked_s = (float(np.percentile(latencies[key], 99)) for key in (False, True))
     with capsys.disabled():
         print(
-            f"\np99 of an answer: {free_s * 1e3:.2f} ms free ({len(latencies[False])} answers), "
-            f"{blocked_s * 1e3:.2f} ms blocked ({len(latencies[True])}): {blocked_s / free_s:.2f} x"
+            f"\n{what}: p99 of an answer {free_s * 1e3:.2f} ms free ({len(latencies[False])} "
+            f"answers), {blocked_s * 1e3:.2f} ms blocked ({len(latencies[True])}): "
+            f"{blocked_s / free_s:.2f} x"
         )
-    assert blocked_s <= max(LIMIT * free_s, free_s + NOISE_S)
     server.interrupt()
     assert server.wait() == 0
     raised = [r for r in records.lines(server.run / "alarms.jsonl") if r["kind"] == "raise"]
-    assert {record["alarm"] for record in raised} == {"writer_stalled"}
+    assert {record["alarm"] for record in raised} == {alarm}
+    assert blocked_s <= LIMIT * free_s
 
 
 def _act_for(policy: PolicyClient, duration_s: float) -> list[float]:

@@ -210,6 +210,74 @@ def test_lost_connection_without_a_safe_action_is_waited_out():
     assert (again.request, again.rewards.tolist()) == (1, [1.0])
 
 
+def test_session_goes_on_with_a_request_that_was_lost_on_its_way():
+    first = FakeServer()
+    second = FakeServer(action=2, earlier=first)
+    servers = Servers(first, second)
+    with PolicyClient("ws://unused:1", OBSERVATION, ACTION, dial=servers) as policy:
+        policy.act(observed(0))
+        policy.observe(1.0, True, False, observed(1))
+        servers.transports[0].is_lost = True
+        assert policy.act(observed(2)) == 2
+        policy.observe(3.0, False, False, observed(3))
+        policy.act(observed(3))
+
+    assert second.hello.resume_token == "token"
+    # Nothing of it had arrived, so all of it comes, the record of the episode too.
+    lost, later = second.steps
+    assert (lost.request, lost.rewards.tolist(), len(lost.episodes)) == (2, [1.0], 1)
+    assert (later.request, later.rewards.tolist(), later.episodes) == (3, [3.0], ())
+
+
+def test_session_goes_on_with_an_answer_that_was_lost_on_its_way():
+    first = FakeServer(action=3)
+    second = FakeServer(earlier=first)
+    servers = Servers(first, second)
+    with PolicyClient("ws://unused:1", OBSERVATION, ACTION, dial=servers) as policy:
+        policy.act(observed(0))
+        policy.observe(1.0, False, False, observed(1))
+        transport = servers.transports[0]
+
+        def lose(timeout_s):
+            transport.is_lost = True
+            raise ConnectionLostError("cut by the test, with an answer unread")
+
+        transport.receive = lose
+        assert policy.act(observed(1)) == 3  # the answer that was given, not another one
+
+    assert [step.request for step in first.steps] == [1, 2]
+    assert [step.request for step in second.steps_again] == [2]
+
+
+def test_session_whose_answer_the_program_did_without_does_not_go_on():
+    first = FakeServer()
+    second, third = FakeServer(earlier=first), FakeServer(action=2)
+    servers = Servers(first)
+    with PolicyClient(
+        "ws://unused:1",
+        OBSERVATION,
+        ACTION,
+        dial=servers,
+        safe_action=SAFE,
+        act_timeout_s=0.5,
+    ) as policy:
+        policy.act(observed(0))
+        policy.observe(1.0, False, False, observed(1))
+        servers.transports[0].is_lost = True
+        assert policy.act(observed(1)) == SAFE
+        servers.waiting += [second, third]
+        action = SAFE
+        while action == SAFE:
+            policy.observe(1.0, False, False, observed(2))
+            action = policy.act(observed(2))
+
+    assert action == 2
+    assert (second.steps, second.steps_again) == ([], [])
+    assert second.goodbye is not None, "else the server keeps it for a while"
+    assert third.hello.resume_token is None
+    assert third.steps[0].rewards is None
+
+
 def test_unreachable_server_is_given_up_when_patience_ends():
     patience = Patience(connect_timeout_s=0.05)
     with client(patience=patience) as policy, pytest.raises(ServerUnreachableError):
@@ -347,5 +415,5 @@ def test_server_that_asks_a_program_for_its_environments_breaks_the_protocol(ask
     ):
         policy.act(observed(0))
 
-    assert server.hello.features == ()
+    assert server.hello.features == ("reconnect",)
     assert servers.transports[0].closed is not None

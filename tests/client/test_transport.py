@@ -433,6 +433,39 @@ def test_connection_that_ends_during_the_handshake_may_heal():
         thread.join()
 
 
+HOSTILE = "a reason\x1b]0;owned\x07\r\n12:00:00 INFO all is well"
+
+
+def test_reason_of_a_close_cannot_steer_a_terminal(serving):
+    transport = dial(serving(lambda connection: connection.close(1011, HOSTILE)))
+
+    with pytest.raises(ConnectionLostError, match="a reason") as caught:
+        transport.receive(5.0)
+    assert str(caught.value).isprintable()
+    assert caught.value.reason.isprintable()
+    transport.close(1000, "")
+
+
+@pytest.mark.parametrize(
+    "header", ["Sec-WebSocket-Protocol: \x9b2J", "Connection: \x9b2J", "Upgrade: \x9b2J", "\x9b2J"]
+)
+def test_answer_to_a_handshake_cannot_steer_a_terminal(header):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(65536)
+                sock.sendall(f"HTTP/1.1 101 \x9b2J\r\n{header}\r\n\r\n".encode("latin-1"))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises((HandshakeRefusedError, ServerUnreachableError)) as caught:
+            dial(f"ws://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+    assert str(caught.value).isprintable()
+
+
 @pytest.mark.parametrize(
     ("code", "retry"), [(1001, True), (1011, True), (1013, True), (1008, False)]
 )

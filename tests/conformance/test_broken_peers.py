@@ -6,8 +6,10 @@ import contextlib
 
 import pytest
 
+from royale_client.conformance import server_seats
 from royale_client.conformance.client_resumes import RESUMES
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
+from royale_client.conformance.client_seats import SEATS
 from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.listener import Listener
 from royale_client.conformance.scenario import Outcome, Settings, play
@@ -16,7 +18,7 @@ from royale_client.conformance.server_refusals import REFUSALS
 from royale_client.conformance.server_scenarios import SERVER_SCENARIOS
 from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.transport import ServerAddress
-from tests.conformance import clients, servers
+from tests.conformance import clients, seated, servers
 
 PATIENT = Settings(timeout_s=10.0, quiet_s=0.03)
 IMPATIENT = Settings(timeout_s=0.3, quiet_s=0.3)
@@ -41,10 +43,28 @@ def faults_of(results):
     return {r.name: (r.broken, r.sentence) for r in results if r.outcome is Outcome.FAILED}
 
 
+SEATS_OF_CLIENTS = {scenario.name for scenario in SEATS}
+SEATS_OF_SERVERS = {scenario.name for scenario in server_seats.SEATS}
+
+
+def test_sound_peers_that_seat_and_probe_pass():
+    results = graded_client(seated.SoundClient, SEATS_OF_CLIENTS)
+    assert faults_of(results) == {}
+    assert [r.name for r in results if r.outcome is Outcome.SKIPPED] == ["deals"]
+    results = graded_client(seated.SoundJudge, SEATS_OF_CLIENTS)
+    assert [r.outcome for r in results] == [Outcome.PASSED] * len(SEATS)
+    results = graded_server(seated.SeatedServer, SEATS_OF_SERVERS)
+    assert [(r.name, r.outcome, r.sentence) for r in results] == [
+        (scenario.name, Outcome.PASSED, "") for scenario in server_seats.SEATS
+    ]
+
+
 def test_sound_server_passes():
     results = graded_server(servers.SoundServer)
     assert faults_of(results) == {}
-    assert [r.name for r in results if r.outcome is Outcome.SKIPPED] == ["token"]
+    # It asks nothing, assigns nothing, and was given no token.
+    skipped = {r.name for r in results if r.outcome is Outcome.SKIPPED}
+    assert skipped == {"token", "probes"} | SEATS_OF_SERVERS - {"one-seat-each"}
 
 
 def test_sound_client_passes():
@@ -53,7 +73,8 @@ def test_sound_client_passes():
     # It has no feature at all, and the suite was given no token.
     skipped = {r.name for r in results if r.outcome is Outcome.SKIPPED}
     features = {"float16", "no-float16", "snapshot", "restart", "restore"}
-    assert skipped == {"token"} | features | {scenario.name for scenario in RESUMES}
+    others = {scenario.name for scenario in (*RESUMES, *SEATS)}
+    assert skipped == {"token"} | features | others
 
 
 BROKEN_SERVERS = [
@@ -79,6 +100,15 @@ BROKEN_SERVERS = [
     (servers.RepeatsItself, "back-for-an-answer", ("P34", "P74"), "action came"),
     (servers.ClosesWithAnotherCode, "wrong-dtype", ("P47",), "closed (1011"),
     (servers.ClosesWithAnotherCode, "early-goodbye", ("P47",), "closed (1011"),
+    (seated.AssignsTooFew, "seats", ("P67",), "expected {0: 2"),
+    (seated.AssignsTheNext, "seats", ("P67",), "told of the episodes {0: 1"),
+    (seated.NamesStrangeBots, "seats", ("P65",), "stranger"),
+    (seated.LetsBotsAsk, "bot-asks", ("P68",), "answered with action"),
+    (seated.LetsSeatsEndApart, "ends-apart", ("P69",), "answered with action"),
+    (seated.DealsUnevenly, "deals", ("P70",), "seeds"),
+    (seated.AsksTwiceAtOnce, "probes", ("P77",), "probe before the answer"),
+    (seated.WaitsForNoAnswer, "probes", ("P77",), "welcome before the answer"),
+    (seated.AsksAnybody, "turns", ("P76",), "answers no probes"),
 ]
 
 
@@ -114,6 +144,15 @@ def test_server_that_misses_a_time_limit_fails_for_the_right_reason(kind, scenar
 
 
 BROKEN_CLIENTS = [
+    (seated.AsksForBots, "seats", ("P68",), "the row of a bot asks"),
+    (seated.LeavesSeatsEmpty, "seats", ("P68",), "does not ask"),
+    (seated.PlaysOneEpisodeLate, "seats", ("P68",), "environment"),
+    (seated.EndsSeatsApart, "seats", ("P69",), "some seats end"),
+    (seated.DealsAsItLikes, "deals", ("P70",), "begins otherwise"),
+    (seated.SaysNotWhoWon, "deals", ("P70",), "ratios []"),
+    (seated.AnswersAnotherProbe, "probes", ("P78",), "layout"),
+    (seated.AnswersInAnotherShape, "probes", ("P78", "P79"), "shape (3, 2)"),
+    (seated.KnowsEverything, "probes", ("P78",), "nobody knows"),
     (clients.ShiftsRows, "probe", ("P34",), "that of row 1"),
     (clients.ActsTwice, "probe", ("P25", "P33"), "lost or doubled"),
     (clients.MergesEndings, "probe", ("P30",), "expected terminated"),

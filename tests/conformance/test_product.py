@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from royale_client.conformance import probe_env
 from royale_client.conformance.client_resumes import RESUMES
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
+from royale_client.conformance.client_seats import SEATS
 from royale_client.conformance.client_stage import ClientUnderTest
 from royale_client.conformance.listener import Listener
 from royale_client.conformance.probe import PROBE_ENV_ID
@@ -98,7 +99,7 @@ def test_product_client_passes():
     assert failed == {}
     # It has the features that these are about the lack of, and was not told to halve its floats.
     others = {"token", "float16", "no-float16", "restore-promised", "needless-snapshot"}
-    assert skipped == others
+    assert skipped == others | {scenario.name for scenario in SEATS}
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
@@ -143,7 +144,8 @@ def test_client_in_javascript_passes(node):
     failed, skipped = grade(node)
     assert failed == {}
     features = {"float16", "no-float16", "snapshot", "restart", "restore"}
-    assert skipped == {"token"} | features | {scenario.name for scenario in RESUMES}
+    others = {scenario.name for scenario in (*RESUMES, *SEATS)}
+    assert skipped == {"token"} | features | others
 
 
 def answer_for_ever(talk, answered):

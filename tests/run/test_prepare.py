@@ -11,9 +11,10 @@ import pytest
 from checkpoints import list_steps, save
 from royale_client.wire.errors import ConfigError
 from royale_server.run import directory as directory_module
-from royale_server.run.directory import create, without_secrets
+from royale_server.run.directory import create
 from royale_server.run.lock import RunInUseError, RunLock, holder
 from royale_server.run.prepare import RunExistsError, RunNotFoundError, plan
+from royale_server.shown_words import without_secrets
 from tests.run.runs import CONFIG, fingerprint, finished_run, make_contents, open_run, plan_run
 
 

@@ -163,6 +163,21 @@ def test_each_line_is_one_write(tmp_path, monkeypatch):
     assert writes == [b'{"n": 1}\n', b'{"n": 2}\n']
 
 
+def test_a_line_that_the_disk_has_not_answered_yet_is_not_refused(tmp_path, monkeypatch):
+    file = AppendFile(tmp_path / "rows.jsonl")
+    meanwhile = []
+    write = os.write
+
+    def slow_write(descriptor, data):
+        meanwhile.append(file.num_unwritten)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", slow_write)
+    file.append(to_line({"a": 1}), to_line({"a": 2}))
+    assert meanwhile == [0]
+    file.close()
+
+
 def test_a_cut_last_line_is_isolated_and_nothing_before_it_changes(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"seq": 1}\n{"seq": 2, "lo')

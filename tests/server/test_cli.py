@@ -337,6 +337,7 @@ def test_the_flags_of_the_server_are_these():
         "--close-wait",
         "--first-step-timeout",
         "--feedback-wait-timeout",
+        "--ping-timeout",
         "--short-inference",
         "--reconnect-grace",
         "--mixed-environments",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -157,7 +158,7 @@ def test_checking_costs_microseconds_a_frame_at_most():
     assert min(spent_s) / (512 * 16) < 1e-6
 
 
-def test_a_broken_batch_halts_the_run_and_saves_the_learner_without_it(
+def test_a_broken_batch_halts_the_run_saves_the_learner_without_it_and_leaves_a_bundle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = Attempt(tmp_path)
@@ -182,3 +183,9 @@ def test_a_broken_batch_halts_the_run_and_saves_the_learner_without_it(
     saved = checkpoints.load(checkpoints.newest(tmp_path)[0])
     assert saved.step == attempt.writer.rows[-1]["run/step"]
     assert not saved.tensors.get("rollout")
+    (bundle,) = attempt.layout.bundles.iterdir()
+    assert bundle.name == "000003"  # of the iteration that has no row
+    halt = json.loads((bundle / "halt.json").read_text("utf-8"))
+    refusal = {"invariant": "reward_finite", "message": event["message"]}
+    assert (halt["alarms"], halt["refused_batch"]) == ([], refusal)
+    assert (halt["checkpoint"], halt["resume"]) == (str(checkpoints.newest(tmp_path)[0]), "again")

@@ -69,7 +69,20 @@ def test_who_waits_for_whom_is_said_of_both(told):
     # Answered: 2, 1.5, 1 and 1.5 s after they came; one request waits since 5.5 s. Two groups.
     assert told["client/wait_frac"] == pytest.approx((2 + 1.5 + 1 + 1.5 + 5.5) / (2 * 10))
     assert told["client/wait_mean"] == 1.5
-    assert told["throughput/rollout_capacity_ratio"] == 0.6  # 3 s of learning to 5 of collecting
+    assert told["throughput/rollout_capacity_ratio"] == 1.5  # 3 s of learning to 2 of waiting
+
+
+@pytest.mark.parametrize(
+    ("learning", "inferred_s"),
+    [(NOTHING_LEARNT, 1.0), ({**LEARNING, UPDATE: 0.99}, 1.0), (LEARNING, 5.0)],
+    ids=["nothing learnt", "learnt in no time", "never waited"],
+)
+def test_the_supply_is_not_judged_where_there_is_nothing_to_compare(learning, inferred_s):
+    clock = IterationClock(0.0)
+    clock.inferred(batch(0.0), inferred_s, 5.0)
+    clock.closed(5.0)
+    told = numbers(clock, 9.0, groups=[group()], learning=learning)
+    assert "throughput/rollout_capacity_ratio" not in told
 
 
 def test_a_request_parked_over_a_row_is_counted_to_each_iteration_with_its_share():

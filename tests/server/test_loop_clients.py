@@ -63,6 +63,23 @@ def test_a_client_that_vanishes_loses_the_frame_in_flight_and_nothing_else():
     assert all(all(lesson.usable) for lesson in world.lessons)
 
 
+def test_only_clients_that_train_and_did_nothing_wrong_count_as_lost():
+    """An alarm ends a run whose clients are lost: nobody can end it by breaking the protocol."""
+    world = LoopWorld(target=8)
+    stays = world.client("stays")
+    for number in range(3):
+        liar = world.client(f"liar {number}")
+        liar.send_raw(b"\x00\x01garbage")
+        assert liar.faults()
+    onlooker = world.client("onlooker", role="eval")
+    onlooker.vanish()
+    assert world.hub.clients_lost == 0
+    dies = world.client("dies")
+    dies.vanish()
+    assert world.hub.clients_lost == 1
+    assert stays.faults() == []
+
+
 def test_a_last_step_before_goodbye_loses_no_frame():
     """Rule 15: open rows are truncated with their final observation and nobody asks."""
     world = LoopWorld(target=4)

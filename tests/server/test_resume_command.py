@@ -41,3 +41,11 @@ def test_a_limit_is_kept_for_an_interrupted_run_and_replaced_for_a_finished_one(
 def test_words_that_a_shell_would_split_are_quoted():
     command = resume_command([*PAIR, "--inline-env-kwargs", '{"g": 5}'], exp_name="n")
     assert "'{\"g\": 5}'" in command
+
+
+def test_what_looks_like_a_secret_is_not_repeated():
+    """The command is shown on terminals, and stands in logs and bundles."""
+    arguments = [*PAIR, "--api-key", "5ecret", "--x.password=5ecret", "--token-file", "here"]
+    command = resume_command([*arguments, "--url", "https://me:5ecret@host/"], exp_name="n")
+    assert "5ecret" not in command
+    assert "--token-file here" in command

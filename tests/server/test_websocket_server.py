@@ -105,7 +105,8 @@ class Edge:
             rules=rules or EntryRules(),
             max_sessions=4,
             max_unread_bytes=64 * 2**20,
-            ping_timeout_s=0.0,
+            ping_timeout_s=0.4,
+            patience_s=0.0,
         )
         self.port = 0
 
@@ -436,6 +437,41 @@ def test_vanished_client_is_reported_as_lost(over):
     over(scenario)
 
 
+def test_reason_of_a_close_cannot_steer_a_terminal(over):
+    async def scenario(edge):
+        async with edge.dial() as client:
+            await client.close(1011, "x\x1b]0;owned\x07\n12:00:00 INFO all is well")
+        await edge.hub.until(lambda: edge.hub.ends)
+        (why,) = edge.hub.ends
+        assert r"x\x1b]0;owned\x07\n12:00:00" in why
+        assert why.isprintable()
+
+    over(scenario)
+
+
+HEADERS = [
+    "Sec-WebSocket-Key: \x9b2J",
+    "Sec-WebSocket-Version: \x9b2J",
+    "\x9b2J",
+    "Upgrade: \x9b2J",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_request_of_a_stranger_cannot_steer_a_terminal(over, caplog, header):
+    async def scenario(edge):
+        reader, writer = await asyncio.open_connection("127.0.0.1", edge.port)
+        request = f"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n{header}\r\n\r\n"
+        writer.write(request.encode("latin-1"))
+        async with asyncio.timeout(PATIENCE_S):
+            await reader.read()
+        writer.close()
+
+    over(scenario)
+    assert caplog.messages, "else nothing is shown"
+    assert [line for line in caplog.messages if not line.isprintable()] == []
+
+
 def test_client_that_answers_no_ping_is_given_up_and_one_that_does_is_kept(over, monkeypatch):
     monkeypatch.setattr(websocket_server, "PING_INTERVAL_S", 0.2)
 
@@ -446,8 +482,33 @@ def test_client_that_answers_no_ping_is_given_up_and_one_that_does_is_kept(over,
                 await edge.hub.until(lambda: edge.hub.ends)
             await awake.send(b"here")
             await edge.hub.until(lambda: edge.hub.messages)
-            assert len(edge.hub.ends) == 1
-            assert "ping timeout" in edge.hub.ends[0]
+            assert edge.hub.ends == [
+                "connection lost: ping timeout: no sign of life for 0.4 s",
+            ]
+
+    over(scenario)
+
+
+def test_client_whose_long_message_comes_slowly_is_kept_although_it_answers_no_ping(
+    over, monkeypatch
+):
+    monkeypatch.setattr(websocket_server, "PING_INTERVAL_S", 0.05)
+
+    async def scenario(edge):
+        sock, _ = await edge.raw()
+        loop = asyncio.get_running_loop()
+        data = frame(Opcode.BINARY, b"x" * 400)
+        with sock:
+            started = loop.time()
+            for byte in data[:-1]:
+                await loop.sock_sendall(sock, bytes([byte]))
+                await asyncio.sleep(0.005)
+            assert loop.time() - started > 3 * 0.4, "else it was not slow"
+            assert edge.hub.ends == []
+            await loop.sock_sendall(sock, data[-1:])
+            await edge.hub.until(lambda: edge.hub.messages)
+            assert edge.hub.messages == [b"x" * 400]
+            await edge.hub.until(lambda: edge.hub.ends)
 
     over(scenario)
 

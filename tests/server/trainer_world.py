@@ -20,6 +20,7 @@ from algorithms.policies.mlp import MLPPolicy
 from algorithms.ppo.config import PPOConfig
 from algorithms.ppo.learner import PPO
 from checkpoints import CheckpointContents
+from royale_client.wire.episodes import EpisodeMetric
 from royale_client.wire.limits import Limits
 from royale_client.wire.messages import Hello
 from royale_client.wire.snapshots import RESTART, SNAPSHOT
@@ -193,7 +194,12 @@ class Attempt:
     def _ended(self, code: ExitCode) -> None:
         self.exit_code = code
 
-    def join(self, name: str = "a", groups: tuple[int, ...] = (4,)) -> EnvClient:
+    def join(
+        self,
+        name: str = "a",
+        groups: tuple[int, ...] = (4,),
+        metrics: tuple[EpisodeMetric, ...] = (),
+    ) -> EnvClient:
         hello = Hello(
             client_name=name,
             process_id="p",
@@ -201,6 +207,7 @@ class Attempt:
             observation_space=OBSERVATION,
             action_space=ACTION,
             groups=groups,
+            episode_metrics=metrics,
             features=(SNAPSHOT, RESTART),
         )
         client = EnvClient(self, hello)

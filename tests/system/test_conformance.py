@@ -10,6 +10,7 @@ import pytest
 
 from royale_client.conformance.scenario import Outcome, Settings, play
 from royale_client.conformance.server_scenarios import SERVER_SCENARIOS
+from royale_client.conformance.server_seats import BOT
 from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.transport import ServerAddress
 from tests.system.processes import DUMMY, PATIENCE_S, ROOT, Processes
@@ -20,7 +21,8 @@ ITERATIONS, FRAMES = 3, 128
 
 
 def test_server_passes_the_conformance_suite(processes: Processes):
-    server = processes.server(pair=DUMMY, environment={"ROYALE_TOKEN": TOKEN})
+    endless = ("--algo.total-timesteps", 10**9, "--evaluate.against", BOT)
+    server = processes.server(*endless, pair=DUMMY, environment={"ROYALE_TOKEN": TOKEN})
     settings = Settings(timeout_s=PATIENCE_S, quiet_s=0.05, token=TOKEN)
     under_test = ServerUnderTest(ServerAddress(url=server.url), settings)
     results = play(SERVER_SCENARIOS, under_test)
