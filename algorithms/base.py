@@ -121,7 +121,8 @@ class Policy(nn.Module, ABC):
     def complete(self, inferences: Sequence[Inference]) -> dict[str, Array]:
         """Return the whole step state of several batches, one after the other.
 
-        Short batches are completed together: override it where that costs less than each alone.
+        Short batches are completed together: override it where that costs less than each alone. How
+        many are, depends on when a checkpoint is taken; no bit of a row may depend on that.
 
         Args:
             inferences: What ``act`` returned, at least one.
