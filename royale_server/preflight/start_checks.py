@@ -140,7 +140,7 @@ def _horizon(facts: StartFacts) -> Iterator[Finding]:
             where="--until-timesteps",
             what=f"{total:,} frames are beyond the {horizon:,} over which schedules run: they keep "
             "their end values after it, and a learning rate that ends at 0 stays 0",
-            remedy="raise --algo.total-timesteps to stretch them",
+            remedy="stretch them by --algo.horizon-frames, or without it by --algo.total-timesteps",
         )
 
 

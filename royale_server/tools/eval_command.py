@@ -86,12 +86,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> ToolCode:
     """Carry the subcommand out."""
-    if arguments.battles < 2 or arguments.battles % 2 or not 0 <= arguments.seed < 2**63:
+    if arguments.battles < 2 or arguments.battles % 2:
         raise ToolError(
             ToolCode.USAGE,
-            f"--battles {arguments.battles} --seed {arguments.seed}: expected an even number of "
-            "at least 2, and 0 or more",
+            f"--battles {arguments.battles}: expected an even number of at least 2",
         )
+    if not 0 <= arguments.seed < 2**63:
+        raise ToolError(ToolCode.USAGE, f"--seed {arguments.seed}: expected 0 to 2**63 - 1")
     low, high = TORCH_THREADS
     if not low <= arguments.torch_threads <= high:
         raise ToolError(
@@ -145,7 +146,9 @@ def _player(name: str, arguments: argparse.Namespace) -> Player:
         run_folder = find_run(run_name, arguments.runs)
     except ToolError as error:
         bots = ", ".join(bot_names())
-        raise ToolError(ToolCode.USAGE, f"{name!r} is no bot ({bots}), and {error}") from error
+        raise ToolError(
+            ToolCode.USAGE, f"{name!r} is no bot ({bots}), and {error}", error.details
+        ) from error
     policy = load_policy(run_folder, _checkpoint(run_folder, step), arguments.torch_threads)
     return PolicyPlayer(name, policy, greedy=arguments.greedy)
 

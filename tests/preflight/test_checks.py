@@ -96,6 +96,13 @@ def test_a_planted_fault_before_listening_is_told_with_what_it_is_about(fault: s
     assert finding.remedy
 
 
+def test_a_schedule_that_ends_early_is_cured_by_what_sets_its_length():
+    # A horizon comes before the budget, so a larger budget alone stretches nothing.
+    (finding,) = told(judge(START_CHECKS, start_facts(total_frames=2000)), "schedules")
+    assert "--algo.horizon-frames" in finding.remedy
+    assert "--algo.total-timesteps" in finding.remedy
+
+
 CLIENT_FAULTS = {
     "environment-build": ({"environment": environment(env_digest="")}, "no env_digest"),
     "client-up": (

@@ -219,3 +219,17 @@ def test_a_run_that_is_its_own_opponent_scores_exactly_half(royale, runs) -> Non
     assert code == 0
     # The noise is keyed by the deal and the seat, so both sides of a deal are the same battle.
     assert json.loads(out)[0]["score"] == 0.5
+
+
+def test_a_player_that_is_neither_bot_nor_run_is_answered_with_the_runs_there_are(royale, runs):
+    make_run(runs, "first")
+    refused(royale("nosuch"), 2, "'nosuch' is no bot", "heuristic", "ppo/arena-policy/first")
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--battles", 3), ("--battles", 0), ("--seed", -1)])
+def test_only_the_number_that_is_wrong_is_named(capsys, flag, value) -> None:
+    assert main(["eval", "noop", "--against", "noop", flag, str(value)]) == 2
+    said = capsys.readouterr().err
+    assert f"{flag} {value}" in said
+    (other,) = {"--battles", "--seed"} - {flag}
+    assert other not in said

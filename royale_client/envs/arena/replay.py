@@ -108,12 +108,18 @@ def read(path: Path) -> Replay:
     """Read a replay.
 
     Raises:
-        ReplayError: The file is none, or was recorded under other rules.
+        ReplayError: The file cannot be read, is none, or was recorded under other rules.
     """
     try:
-        document = json.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ReplayError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ReplayError(f"{path} is no replay: {error!r}") from error
+    try:
+        document = json.loads(text)
         replay = _from_document(document)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReplayError(f"{path} is no replay: {error!r}") from error
     if replay.rules != rules_digest().hex():
         raise ReplayError(

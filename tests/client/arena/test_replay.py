@@ -175,3 +175,16 @@ def test_the_page_holds_the_whole_battle_and_fetches_nothing(replay) -> None:
     # The keep of seat 1 stands where that of seat 0 is turned by half a circle: 12000 - 6000, …
     assert towers[0][0] == [6000, 1500, 4000]
     assert towers[1][0] == [6000, 18500, 4000]
+
+
+def test_a_replay_that_is_not_there_is_said_to_be_missing_not_to_be_none(tmp_path) -> None:
+    with pytest.raises(ReplayError, match=r"b\.json cannot be read: No such file or directory"):
+        read(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize("content", [b"# Notes", b"\xff\xfe\x00", b"[]"])
+def test_a_file_of_something_else_is_no_replay(tmp_path, content: bytes) -> None:
+    path = tmp_path / "b.json"
+    path.write_bytes(content)
+    with pytest.raises(ReplayError, match="is no replay"):
+        read(path)
