@@ -78,6 +78,9 @@ class PolicyClient:
         num_slots: Number of slots; None for one, without a leading dimension.
         masks: Whether `act` is always given a mask of legal actions.
         env_id: Name of the environment, the same for all clients of a run.
+        env_digest: What tells versions and settings of the environment apart, such as a version
+            number: the server refuses a client whose digest is another. Empty: it cannot, and
+            warns.
         client_name: Stable name; None builds one from host and environment.
         role: ``train`` or ``eval``.
         safe_action: What `act` returns when the server is away; in the form `act` returns.
@@ -114,6 +117,7 @@ class PolicyClient:
         num_slots: int | None = None,
         masks: bool = False,
         env_id: str = "custom",
+        env_digest: str = "",
         client_name: str | None = None,
         role: str = "train",
         safe_action: EnvValue = None,
@@ -152,7 +156,7 @@ class PolicyClient:
             episode_metrics=episode_metrics,
             client_name=client_name,
             env_id=env_id,
-            env_digest="",
+            env_digest=env_digest,
             role=role,
             features=(RECONNECT,),
             float16_observations=float16_observations,

@@ -34,6 +34,7 @@ def main(url: str) -> None:
         observation_space=BoxSpec(-50.0, 50.0, (1,), "float32"),
         action_space=DiscreteSpec(2),
         env_id="thermostat",
+        env_digest="1",
         client_name="living-room",
     ) as policy:
         while True:

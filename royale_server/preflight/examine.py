@@ -193,11 +193,15 @@ def _facts(
         ram_budget_mb=config.doctor.ram_budget_mb,
         open_files=machine.open_files_limit(),
         max_sessions=1 if config.inline is not None else config.max_sessions,
-        total_frames=(config.until_timesteps or config.algo.total_timesteps)
-        if is_limited
-        else None,
+        total_frames=_frames_beyond_the_budget(config) if is_limited else None,
         schedule_frames=config.algo.schedule_frames if is_limited else None,
     )
+
+
+def _frames_beyond_the_budget(config: ServerConfig) -> int | None:
+    """Where a run ends that goes on after its budget. A horizon within it was chosen on purpose."""
+    until = config.until_timesteps
+    return until if until is not None and until > config.algo.total_timesteps else None
 
 
 def _device_processes(config: ServerConfig, kind: str | None) -> tuple[DeviceProcess, ...] | None:

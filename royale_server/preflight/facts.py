@@ -73,7 +73,7 @@ class StartFacts:
     """Limit of this process; None if the system has none or does not tell."""
     max_sessions: int = 1
     total_frames: int | None = None
-    """Frames of the run; None without a budget."""
+    """Frames of a run that goes on beyond its budget; None if it does not."""
     schedule_frames: int | None = None
     """Frames over which schedules run; None without schedules."""
 

@@ -354,6 +354,13 @@ def test_closing_while_the_server_is_away_does_not_hang():
     assert not [thread for thread in threading.enumerate() if thread.name == "connect"]
 
 
+def test_what_tells_versions_of_the_environment_apart_is_in_the_hello():
+    server = FakeServer()
+    with client(server, env_id="thermostat", env_digest="v2") as policy:
+        policy.act(observed(0))
+    assert (server.hello.env_id, server.hello.env_digest) == ("thermostat", "v2")
+
+
 @pytest.mark.parametrize("options", [{"num_slots": 0}, {"masks": True, "action": OBSERVATION}])
 def test_senseless_options_are_refused(options):
     with pytest.raises(ConfigError):

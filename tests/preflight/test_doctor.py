@@ -55,6 +55,14 @@ def test_a_wrong_command_is_a_row_for_every_problem(starts: Starts):
     assert "--patience: got 0" in told
 
 
+def test_schedules_are_warned_of_where_a_run_goes_beyond_its_budget_only(starts: Starts):
+    words = (*PPO, "--port", "0", "--algo.horizon-frames", "32")
+    chosen, beyond = starts.doctor(*words), starts.doctor(*words, "--until-timesteps", "4096")
+    assert (chosen[0], beyond[0]) == (0, 0)
+    assert "WARN  schedules" not in chosen[1]
+    assert "WARN  schedules: --until-timesteps: 4,096 frames are beyond the 32" in beyond[1]
+
+
 def test_without_an_environment_the_second_phase_is_left_to_the_first_client(starts: Starts):
     code, told = starts.doctor(*PPO, "--port", "0")
     assert code == 0
