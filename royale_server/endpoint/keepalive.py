@@ -1,7 +1,8 @@
 """Tells a client that is silent from one that is gone: pings it, and counts any byte as life.
 
 The library's own keepalive takes only the answer to its ping for one, and that stands behind the
-long message that a slow line has been carrying for a minute.
+long message that a slow line has been carrying for a minute. So does the ping itself, the other way
+round: what goes out counts as well, as far as the system takes more of it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import Protocol
 import websockets
 
 from royale_server.endpoint.handshake import ObservedConnection
+
+LOOKS = 4
+"""How often in the time-out it is looked whether more has gone out."""
 
 
 class Reader(Protocol):
@@ -57,11 +61,32 @@ class Keepalive:
         self._socket.transport.abort()
 
     async def _is_alive(self) -> bool:
-        """Ping, and wait for any sign of life."""
-        pinged_at = self._clock()
-        pong = asyncio.ensure_future(await self._socket.ping())  # the library cancels it at the end
-        left_s = self._timeout_s
-        while left_s > 0 and not pong.done():
-            await asyncio.wait([pong], timeout=left_s)
-            left_s = max(pinged_at, self._reader.read_at) + self._timeout_s - self._clock()
-        return pong.done()
+        """Ping, and wait for the answer as long as there are signs of life.
+
+        Raises:
+            ConnectionClosed: If the connection ends meanwhile.
+        """
+        answer = asyncio.create_task(self._ping())
+        written_at, unsent = self._clock(), self._unsent()
+        try:
+            while not answer.done():
+                last_sign_at = max(written_at, self._reader.read_at)
+                left_s = last_sign_at + self._timeout_s - self._clock()
+                if left_s <= 0:
+                    return False
+                await asyncio.wait([answer], timeout=min(left_s, self._timeout_s / LOOKS))
+                before, unsent = unsent, self._unsent()
+                if unsent < before:
+                    written_at = self._clock()
+            answer.result()
+        finally:
+            answer.cancel()
+        return True
+
+    async def _ping(self) -> None:
+        """Ping and wait for the answer. The ping itself waits behind what has not gone out yet."""
+        await (await self._socket.ping())
+
+    def _unsent(self) -> int:
+        """Bytes that the system has not taken yet."""
+        return self._socket.transport.get_write_buffer_size()

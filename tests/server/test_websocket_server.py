@@ -25,6 +25,9 @@ from tests.certificates import CERT, KEY
 
 LIMITS = Limits(max_message_bytes=2**20)
 PATIENCE_S = 10.0
+MOST_UNREAD = 64 * 2**20
+SLACK_S = 1.0
+"""Of a busy machine."""
 LONG = bytes(range(256)) * 3000  # three quarters of the limit: several frames and reads
 
 
@@ -104,7 +107,7 @@ class Edge:
             limits=LIMITS,
             rules=rules or EntryRules(),
             max_sessions=4,
-            max_unread_bytes=64 * 2**20,
+            max_unread_bytes=MOST_UNREAD,
             ping_timeout_s=0.4,
             patience_s=0.0,
         )
@@ -485,6 +488,48 @@ def test_client_that_answers_no_ping_is_given_up_and_one_that_does_is_kept(over,
             assert edge.hub.ends == [
                 "connection lost: ping timeout: no sign of life for 0.4 s",
             ]
+
+    over(scenario)
+
+
+@pytest.mark.parametrize("unread", [0, 2**23, MOST_UNREAD - 2**20])
+def test_client_that_is_gone_is_given_up_on_time_however_much_waits_for_it(
+    over, monkeypatch, unread
+):
+    monkeypatch.setattr(websocket_server, "PING_INTERVAL_S", 0.2)
+
+    async def scenario(edge):
+        sock, _ = await edge.raw()  # from here on it reads nothing
+        loop = asyncio.get_running_loop()
+        with sock:
+            await edge.hub.until(lambda: edge.hub.peers)
+            (peer,) = edge.hub.peers
+            peer.connection.send(bytes(unread))
+            sent_at = loop.time()
+            assert edge.hub.ends == []
+            await edge.hub.until(lambda: edge.hub.ends)
+            assert loop.time() - sent_at < 0.2 + 0.4 + SLACK_S
+        assert edge.hub.ends == ["connection lost: ping timeout: no sign of life for 0.4 s"]
+
+    over(scenario)
+
+
+def test_client_that_reads_a_long_message_slowly_is_kept_as_long_as_it_reads(over, monkeypatch):
+    monkeypatch.setattr(websocket_server, "PING_INTERVAL_S", 0.05)
+
+    async def scenario(edge):
+        sock, _ = await edge.raw()
+        loop = asyncio.get_running_loop()
+        with sock:
+            await edge.hub.until(lambda: edge.hub.peers)
+            edge.hub.peers[0].connection.send(bytes(MOST_UNREAD - 2**20))
+            started = loop.time()
+            while loop.time() - started < 4 * 0.4:
+                await loop.sock_recv(sock, 4096)
+                await asyncio.sleep(0.001)
+                assert edge.hub.ends == []
+            await edge.hub.until(lambda: edge.hub.ends)
+            assert edge.hub.ends == ["connection lost: ping timeout: no sign of life for 0.4 s"]
 
     over(scenario)
 
