@@ -8,8 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_SECRET_FLAG = re.compile(r"--(.*[._-])?(token|key|secret|password|credentials?)", re.IGNORECASE)
-_SECRET_IN_URL = re.compile(r"(?<=//)[^/@\s]+(?=@)|(?<=[?&]token=)[^&\s]+")
+_SECRET_NAME = r"(api|auth|access|private)?(token|key|secret|password|credentials?)"
+_SECRET_FLAG = re.compile(rf"--(.*[._-])?{_SECRET_NAME}", re.IGNORECASE)
+_SECRET_IN_URL = re.compile(
+    rf"(?P<before>//)[^/@\s]+(?=@)|(?P<name>[?&]([^&=\s]*[._-])?{_SECRET_NAME}=)[^&\s]+",
+    re.IGNORECASE,
+)
 _HIDDEN = "…"
 
 
@@ -25,6 +29,10 @@ def without_secrets(argv: Sequence[str]) -> list[str]:
         elif is_secret and equals:
             shown.append(f"{flag}={_HIDDEN}")
         else:
-            shown.append(_SECRET_IN_URL.sub(_HIDDEN, word))
+            shown.append(_SECRET_IN_URL.sub(_without_value, word))
         hide_next = is_secret and not equals
     return shown
+
+
+def _without_value(found: re.Match[str]) -> str:
+    return (found["before"] or found["name"]) + _HIDDEN

@@ -416,6 +416,9 @@ def test_moving_aside_is_logged(base, caplog):
         (["ws://user:pw@host:1/x"], ["ws://…@host:1/x"]),
         (["--url=wss://host/?a=1&token=abc&b=2"], ["--url=wss://host/?a=1&token=…&b=2"]),
         (["--monkey", "banana"], ["--monkey", "banana"]),
+        (["--apikey", "k", "--authtoken=k"], ["--apikey", "…", "--authtoken=…"]),
+        (["https://h/?API_KEY=k&x.password=p#f"], ["https://h/?API_KEY=…&x.password=…"]),
+        (["http://me:k@h/?monkey=1&secret=k"], ["http://…@h/?monkey=1&secret=…"]),
     ],
 )
 def test_secrets_in_a_command_line_are_not_recorded(argv, shown):
