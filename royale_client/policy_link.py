@@ -199,6 +199,8 @@ class PolicyLink:
         old, self._session = self._session, None
         pause_s = self._retries.next_pause_s(time.monotonic())
         if pause_s is None:
+            if old is not None:
+                self._leave(old, None, "the program has waited long enough", None)
             raise error
         # Closing may wait for the peer, so the next session's thread does it.
         self._opening = _Opening(

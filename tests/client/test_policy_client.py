@@ -284,6 +284,18 @@ def test_unreachable_server_is_given_up_when_patience_ends():
         policy.act(observed(0))
 
 
+def test_connection_is_closed_when_patience_ends_with_it():
+    server = FakeServer(lambda server, step: [server.session.fault("timeout", "too late")])
+    servers = Servers(server)
+    patience = Patience(budget_s=0.0)
+    with PolicyClient(
+        "ws://unused:1", OBSERVATION, ACTION, dial=servers, patience=patience
+    ) as policy:
+        with pytest.raises(ServerFaultError, match="too late"):
+            policy.act(observed(0))
+        assert servers.transports[0].closed is not None
+
+
 def test_safe_action_is_returned_in_time_when_there_is_no_server():
     with client(safe_action=SAFE, act_timeout_s=0.05) as policy:
         started_s = time.monotonic()
