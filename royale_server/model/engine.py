@@ -4,9 +4,7 @@ Runs on the model thread, one job at a time and in order: the model lock of the 
 construction. Short jobs run on the I/O thread instead, when the model thread has none. Gathers the
 observations of a batch straight from the received messages into the next cells of rollout storage
 (the one copy, which also widens what came as float16) and infers on that block. What nobody waits
-for, the policy's step state and the outcomes of earlier frames, is written by `Engine.settle` once
-the answers are on their way; the step state of several short batches together, since judging
-thirty rows costs as much as judging three hundred. Never touches a socket, a file or the scheduler.
+for is left to the `FrameKeeper`. Never touches a socket, a file or the scheduler.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from algorithms.base import Inference, Learner, LearnerState, Policy
-from algorithms.errors import LearnAborted, RestoreError
+from algorithms.base import Learner, LearnerState, Policy
+from algorithms.errors import LearnAborted
 from algorithms.noise import Noise
 from algorithms.storage import Cells, RolloutStorage, contiguous
 from royale_client.wire.messages import Step
@@ -29,38 +27,20 @@ from royale_server import crash_points
 from royale_server.iteration_clock import BOOTSTRAP, CHECKS, UPDATE
 from royale_server.model import random_state
 from royale_server.model.invariants import Expected, check_batch
+from royale_server.model.keeping import Aside, FrameKeeper, Unwritten
 from royale_server.model.opponents import Opponents
 from royale_server.model.vram import vram_mb
 from royale_server.scheduler import (
     LEARNER_SEAT,
-    Bootstrap,
-    Bridge,
     Effect,
     Infer,
     Learn,
-    Record,
 )
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = tuple[Array, ...]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 ProgressReport: TypeAlias = Callable[[int, int, dict[str, float]], None]
-
-VALUE = "value"
-"""The step-state entry that holds V(s); policies without one get no bootstraps."""
-
-UNVALUED = "unvalued."
-UNVALUED_CELLS = UNVALUED + "cells"
-"""Names of observations among the frames of a checkpoint that the learn step will value."""
-
-VALUES_BATCH = 512
-"""Observations valued in one forward pass."""
-
-COMPLETED_ROWS = 256
-"""Rows whose step state is completed at a time, or more; from here on the cost is that of a row."""
-
-COMPLETED_BATCHES = 32
-"""Batches for which it is put off at most."""
 
 
 @dataclass(slots=True)
@@ -74,39 +54,6 @@ class Inferred:
     duration_s: float
     discount: float | None
     """What the learner will discount these frames with; see `Learner.discount`."""
-
-
-@dataclass(slots=True)
-class _Aside:
-    """Rows of a batch that were gathered beside their cells."""
-
-    has_cell: Array
-    """Which rows have a cell. Shape ``(n,)``, over the rows that the learner inferred."""
-    observations: Arrays
-
-
-@dataclass(slots=True)
-class _Unwritten:
-    """What is still to be written of a batch that was inferred."""
-
-    batch: Infer
-    cells: Cells
-    inference: Inference | None
-    """Of the learner's rows; None if there are none, and so no cells."""
-    masks: Array | None
-    """Of the same rows."""
-    aside: _Aside | None
-    """None if all rows were gathered into their cells."""
-
-
-@dataclass(slots=True)
-class _Incomplete:
-    """Frames whose step state is still to be completed and written."""
-
-    cells: IntArray
-    inference: Inference
-    has_cell: Array | None
-    """Which rows of the inference have a cell; None if all do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +127,7 @@ class Engine:
         parameter = next(policy.parameters(), None)
         self.is_on_cpu = parameter is None or parameter.device.type == "cpu"
         """Whether jobs may run on any thread, as long as it is one at a time."""
-        self._has_values = VALUE in storage.step_state
-        self._unvalued: list[tuple[IntArray, Arrays]] = []
-        self._unwritten: _Unwritten | None = None
-        self._incomplete: list[_Incomplete] = []
-        self._num_incomplete = 0
+        self._keeper = FrameKeeper(policy, storage)
         self._storage_s = 0.0
 
     def add_slots(self, keys: npt.NDArray[np.uint64]) -> None:
@@ -228,9 +171,7 @@ class Engine:
         """Infer one batch; `settle` writes what is to be kept of it."""
         crash_points.reach("collect")
         started = time.perf_counter()
-        self._settle()
-        if any([type(effect) is Bridge for effect in batch.effects]):
-            self._complete()  # cells whose value is wanted may be used again by this batch
+        self._keeper.settle_before(batch.effects)
         noise = self._noise(batch)
         cells = contiguous(batch.cells) if batch.block is None else batch.block
         if batch.seats is not None:
@@ -248,49 +189,12 @@ class Engine:
     def settle(self) -> None:
         """Write what the last batch left; other jobs do it first, so this only chooses when."""
         started = time.perf_counter()
-        self._settle()
+        self._keeper.settle()
         self._storage_s += time.perf_counter() - started
 
-    def _settle(self) -> None:
-        unwritten, self._unwritten = self._unwritten, None
-        if unwritten is None:
-            return
-        batch, cells, storage = unwritten.batch, unwritten.cells, self.storage
-        self._write(batch.effects)  # first: they may be of frames that had these cells before
-        if not len(batch.cells):
-            return
-        storage.assign(cells, batch.cell_slots, batch.ordinals)
-        inference, masks, aside = unwritten.inference, unwritten.masks, unwritten.aside
-        assert inference is not None, "rows with a cell are the learner's"
-        has_cell = None
-        if aside is not None:
-            has_cell = aside.has_cell
-            for target, rows in zip(storage.observations, aside.observations, strict=True):
-                target[cells] = rows[has_cell]
-            masks = None if masks is None else masks[has_cell]
-        if masks is not None:
-            storage.write_masks(batch.cells, masks)
-        self._incomplete.append(_Incomplete(batch.cells, inference, has_cell))
-        self._num_incomplete += len(batch.cells)
-        if self._num_incomplete >= COMPLETED_ROWS or len(self._incomplete) >= COMPLETED_BATCHES:
-            self._complete()
-
-    def _complete(self) -> None:
-        """Write the step state of all frames, by the weights and observations of their batches."""
-        if not self._incomplete:
-            return
-        parts, self._incomplete, self._num_incomplete = self._incomplete, [], 0
-        step_state = self.policy.complete([part.inference for part in parts])
-        if any([part.has_cell is not None for part in parts]):
-            chosen = np.concatenate(
-                [
-                    np.ones(len(part.cells), np.bool_) if part.has_cell is None else part.has_cell
-                    for part in parts
-                ]
-            )
-            step_state = {name: rows[chosen] for name, rows in step_state.items()}
-        cells = np.concatenate([part.cells for part in parts])
-        self.storage.write_step_state(cells, step_state)
+    def apply(self, effects: Sequence[Effect]) -> None:
+        """Write to the frames what is known by now; a job of its own where nothing else is due."""
+        self._keeper.apply(effects)
 
     def take_snapshot(self, version: int) -> None:
         """Copy the policy as it is now into the pool, as the snapshot of this version."""
@@ -345,9 +249,7 @@ class Engine:
             BrokenBatchError: If the batch must not be learnt from; nothing has changed.
         """
         started = time.perf_counter()
-        self.apply(command.effects)
-        self._complete()
-        self._compute_values()
+        self._keeper.finish(command.effects)
         valued = time.perf_counter()
         learner = self.learner
         self._check(command, version, may_have_gaps=may_have_gaps)
@@ -403,10 +305,8 @@ class Engine:
             cells: All complete cells, ascending. Shape ``(M,)``.
             effects: What is still to be written to them.
         """
-        self.apply(effects)
-        self._complete()
+        frames = self._keeper.copy_frames(cells, effects)
         learner = self.learner
-        frames = self.storage.copy_frames(cells) | self._unvalued_frames(cells)
         return Snapshot(
             state=learner.state(),
             policy_version=learner.policy_version,
@@ -416,37 +316,9 @@ class Engine:
             opponents={} if self._opponents is None else self._opponents.tensors(),
         )
 
-    def _unvalued_frames(self, cells: IntArray) -> dict[str, Array]:
-        """Observations whose values the learn step will compute, and the places of their cells."""
-        if not self._unvalued:
-            return {}
-        places = np.searchsorted(cells, np.concatenate([cells for cells, _ in self._unvalued]))
-        columns = zip(*(leaves for _, leaves in self._unvalued), strict=True)
-        named = {f"{UNVALUED}{j}": np.concatenate(leaves) for j, leaves in enumerate(columns)}
-        return {UNVALUED_CELLS: places, **named}
-
     def load_frames(self, frames: Mapping[str, Array]) -> None:
-        """Put the frames of a checkpoint into the first cells.
-
-        Args:
-            frames: What `snapshot` copied; empty leaves everything as it is.
-
-        Raises:
-            RestoreError: If they are not of these spaces and this policy, or too many.
-        """
-        if not frames:
-            return
-        count, room = len(frames["slots"]), self.storage.capacity
-        if count > room:
-            raise RestoreError(
-                "the stored frames",
-                other=[f"there are {count} of them, and room for {room}"],
-                remedy="resume with the --max-slots of the attempt before",
-            )
-        self.storage.load_frames({n: a for n, a in frames.items() if not n.startswith(UNVALUED)})
-        if UNVALUED_CELLS in frames:
-            leaves = tuple(frames[f"{UNVALUED}{j}"] for j in range(len(self.storage.observations)))
-            self._unvalued.append((frames[UNVALUED_CELLS], leaves))
+        """Put the frames of a checkpoint into the first cells; see `FrameKeeper.load_frames`."""
+        self._keeper.load_frames(frames)
 
     # --- inference ----------------------------------------------------------------------
 
@@ -467,7 +339,7 @@ class Engine:
                 masks[at:stop] = step.masks
             at = stop
         inference = self.policy.act(block, masks, noise, deterministic=False)
-        self._unwritten = _Unwritten(batch, cells, inference, masks, None)
+        self._keeper.keep(Unwritten(batch, cells, inference, masks, None))
         return inference.actions
 
     def _infer_mixed(self, batch: Infer, cells: Cells, noise: Noise) -> Arrays:
@@ -475,15 +347,15 @@ class Engine:
         observations, masks = self._gathered(batch)
         has_cell = np.concatenate([item.learner for item in batch.items])
         inference = self.policy.act(observations, masks, noise, deterministic=batch.evaluation)
-        aside = _Aside(has_cell, observations)
-        self._unwritten = _Unwritten(batch, cells, inference, masks, aside)
+        aside = Aside(has_cell, observations)
+        self._keeper.keep(Unwritten(batch, cells, inference, masks, aside))
         return inference.actions
 
     def _infer_seated(self, batch: Infer, seats: IntArray, cells: Cells, noise: Noise) -> Arrays:
         """Others play some rows: each policy infers its own, in a batch of its own."""
         observations, masks = self._gathered(batch)
         has_cell = np.concatenate([item.learner for item in batch.items])
-        self._unwritten = _Unwritten(batch, cells, None, None, None)
+        unwritten = Unwritten(batch, cells, None, None, None)
         answers: list[tuple[Array, Arrays]] = []
         for seat in np.unique(seats).tolist():
             rows = seats == seat
@@ -493,8 +365,8 @@ class Engine:
                 inference = self.policy.act(
                     shown, legal, noise.rows(rows), deterministic=batch.evaluation
                 )
-                aside = _Aside(has_cell[rows], shown)
-                self._unwritten = _Unwritten(batch, cells, inference, legal, aside)
+                aside = Aside(has_cell[rows], shown)
+                unwritten = Unwritten(batch, cells, inference, legal, aside)
             elif batch.evaluation:
                 inference = self.evaluated.policy(seat).act(
                     shown, legal, noise.rows(rows), deterministic=seat in self._greedy
@@ -502,6 +374,7 @@ class Engine:
             else:
                 inference = self.opponents.policy(seat).act(shown, legal, noise.rows(rows))
             answers.append((rows, inference.actions))
+        self._keeper.keep(unwritten)
         return _merged(answers)
 
     def _gathered(self, batch: Infer) -> tuple[Arrays, Array | None]:
@@ -520,74 +393,6 @@ class Engine:
     def _noise(self, batch: Infer) -> Noise:
         episodes, steps = batch.episodes.view(np.uint64), batch.steps.view(np.uint64)
         return Noise(self._keys[batch.slots], episodes, steps)
-
-    # --- effects ------------------------------------------------------------------------
-
-    def apply(self, effects: Sequence[Effect]) -> None:
-        """Write to the frames what is known by now; a job of its own where nothing else is due."""
-        self._settle()
-        self._write(effects)
-
-    def _write(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Record():
-                    self._record(effect)
-                case Bridge(cells=cells, successors=successors):
-                    if self._has_values:
-                        self._complete()
-                        values = self.storage.step_state[VALUE][successors]
-                        self.storage.set_bootstrap(cells, values)
-                case Bootstrap(request=request, rows=rows, cells=cells):
-                    places = np.searchsorted(np.flatnonzero(request.asks), rows)
-                    self._value_later(cells, request.payload.observations, places)
-
-    def _record(self, effect: Record) -> None:
-        step: Step = effect.request.payload
-        assert step.rewards is not None
-        assert step.terminated is not None
-        assert step.truncated is not None
-        if effect.block is None:
-            self.storage.add_rewards(effect.cells, step.rewards[effect.rows])
-        else:
-            self.storage.add_rewards(effect.block, step.rewards)
-        if not effect.request.any_ended:
-            return
-        rows = effect.rows[effect.finished]
-        cells = effect.cells[effect.finished]
-        terminated, truncated = step.terminated[rows], step.truncated[rows]
-        self.storage.finish(cells, terminated, truncated)
-        cut_off = truncated & ~terminated
-        if cut_off.any():
-            assert step.final_observations is not None
-            places = np.searchsorted(np.flatnonzero(effect.request.ended), rows[cut_off])
-            self._value_later(cells[cut_off], step.final_observations, places)
-
-    def _value_later(self, cells: IntArray, observations: Arrays, places: IntArray) -> None:
-        """Keep copies of these observations, in the storage's types, until the learn step."""
-        if not self._has_values:
-            return
-        pairs = zip(observations, self.storage.observations, strict=True)
-        kept = tuple([leaf[places].astype(held.dtype, copy=False) for leaf, held in pairs])
-        self._unvalued.append((cells, kept))
-
-    def _compute_values(self) -> None:
-        """Value the waiting observations, by the version that collected (it has not changed).
-
-        In order of their cells and in blocks of one size: matrix products round by the shape of
-        the batch, and the same frames must get the same values however their messages came.
-        """
-        if not self._unvalued:
-            return
-        cells = np.concatenate([cells for cells, _ in self._unvalued])
-        columns = zip(*(leaves for _, leaves in self._unvalued), strict=True)
-        observations = [np.concatenate(leaves) for leaves in columns]
-        self._unvalued.clear()
-        order = np.argsort(cells, kind="stable")
-        for start in range(0, len(order), VALUES_BATCH):
-            block = order[start : start + VALUES_BATCH]
-            values = self.policy.values(tuple(leaf[block] for leaf in observations))
-            self.storage.set_bootstrap(cells[block], values)
 
 
 def _split(actions: Arrays, sizes: Sequence[int]) -> tuple[Arrays, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from algorithms.base import Inference
 from algorithms.storage import Array
-from royale_server.model.engine import COMPLETED_BATCHES, COMPLETED_ROWS
+from royale_server.model.keeping import COMPLETED_BATCHES, COMPLETED_ROWS
 from tests.server.loop_world import LoopWorld, TablePolicy
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from royale_client.wire.messages import Step, encode_message
-from royale_server.model import engine as engine_module
-from royale_server.model.engine import COMPLETED_ROWS
+from royale_server.model.keeping import COMPLETED_ROWS, FrameKeeper
 from tests.server.loop_world import LoopWorld, ScriptedClient, step_arrays
 
 
@@ -79,14 +78,14 @@ def test_each_observation_byte_is_copied_once_into_storage(monkeypatch):
 
     storage = world.engine.storage
     storage.observations = tuple(leaf.view(Counting) for leaf in storage.observations)
-    original = engine_module.Engine._value_later
+    original = FrameKeeper._value_later
 
     def value_later(self, cells, observations, places):
         nonlocal copied
         copied += len(places) * frame_bytes
         original(self, cells, observations, places)
 
-    monkeypatch.setattr(engine_module.Engine, "_value_later", value_later)
+    monkeypatch.setattr(FrameKeeper, "_value_later", value_later)
     world.engine.policy.keep_seen = False
     frames_before = world.hub.scheduler.ledger.reserved_total
     while not world.lessons:
