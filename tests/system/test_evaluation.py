@@ -24,7 +24,8 @@ def test_rounds_are_told_beside_the_training_and_by_a_server_of_their_own(
     told = [e for e in records.lines(server.run / "events.jsonl") if e["kind"] == "evaluated"]
     assert told
     versions = [event["env/eval_policy_version"] for event in told]
-    assert versions == sorted(set(versions))
+    # Of two rounds the later one is complete first where its episodes are shorter; none is twice.
+    assert sorted(versions) == sorted(set(versions))
     assert {event["env_id"] for event in told} == {"CartPole-v1"}
     for event in told:
         # CartPole pays 1 for each step, and of an episode's steps there are at most 500.

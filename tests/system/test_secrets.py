@@ -52,6 +52,7 @@ def test_nothing_that_a_run_leaves_or_shows_holds_the_token(processes: Processes
         *("--tls-ca", CERT, "--log-level", "debug"),
         environment={"ROYALE_TOKEN": TOKEN},
     )
+    server.wait_for("client .* joined", times=2)
     server.wait_for("iteration 2:")
     children = descendants(client.pid)
     assert len(children) == 2

@@ -212,7 +212,11 @@ def test_inline_run_learns_without_a_socket(processes: Processes, env_id):
     rows = records.metrics(processes.run)
     assert [row["run/frames"] for row in rows] == [256] * 6
     assert_nothing_lost(rows)
-    assert records.steps(processes.run) == [512, 1024, 1536]
+    # A disk that is busy with one checkpoint is spared the next if there is a newer one by then.
+    spared = [
+        s for s in (512, 1024) if f"{s}: not written, since the disk is slow" in server.output
+    ]
+    assert sorted([*records.steps(processes.run), *spared]) == [512, 1024, 1536]
 
 
 def test_an_inline_family_without_such_a_setting_is_refused_and_nothing_is_left(
