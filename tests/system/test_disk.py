@@ -19,7 +19,7 @@ import pytest
 from checkpoints import load, newest
 from royale_server.run.records import read_records
 from tests.system import records
-from tests.system.processes import Processes, Program
+from tests.system.processes import Processes, Program, eventually
 
 FLAGS = (
     *("--inline", "CartPole-v1", "--inline-num-envs", 4, "--exp-name", "run", "--seed", 3),
@@ -177,7 +177,11 @@ def read_only(folder: Path) -> Iterator[None]:
     if bound.returncode:
         pytest.skip("this user is not bound by permissions and may not mount")
     try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+        remount = ["mount", "-o", "remount,bind,ro", folder]
+        eventually(
+            lambda: not subprocess.run(remount, capture_output=True, check=False).returncode,
+            "a moment in which no file is open to be written",
+        )
         yield
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
