@@ -39,6 +39,9 @@ _STARTS_SO = "every episode of some environments has the same number"
 
 Numbers: TypeAlias = dict[str, float]
 
+_BEYOND_A_FLOAT = np.errstate(over="ignore", invalid="ignore")
+"""Clients may say numbers whose sums no float holds: the row then names them."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class EndedEpisode:
@@ -246,21 +249,23 @@ def declared_key(name: str) -> str:
     return plain if plain.startswith(POLICY) else f"env/{plain}"
 
 
+@_BEYOND_A_FLOAT
 def joined(key: str, aggregation: str, values: Sequence[MetricValue]) -> Numbers:
     """Join what several episodes say.
 
     Args:
         key: Of the result.
         aggregation: One of ``wire.episodes.AGGREGATIONS``.
-        values: In its form; at least one.
+        values: In its form; at least one. However large, they end no run.
 
     Returns:
-        One or several keys that begin with ``key``; none where nothing could have happened.
+        One or several keys that begin with ``key``; none where nothing could have happened. What
+        is beyond a float is infinite, or no number.
     """
     if aggregation == "mean":
-        return {key: math.fsum(cast(Sequence[float], values)) / len(values)}
+        return {key: _sum(cast(Sequence[float], values)) / len(values)}
     if aggregation in ("ratio", "share"):
-        part, whole = map(math.fsum, zip(*cast(Sequence[Sequence[float]], values), strict=True))
+        part, whole = map(_sum, zip(*cast(Sequence[Sequence[float]], values), strict=True))
         if not whole:
             return {}
         if aggregation == "ratio":
@@ -268,6 +273,14 @@ def joined(key: str, aggregation: str, values: Sequence[MetricValue]) -> Numbers
         low, high = wilson_interval(part, whole)
         return {key: part / whole, f"{key}_ci95_lo": low, f"{key}_ci95_hi": high}
     return _top_shares(key, _counts(aggregation, values))
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Add up exactly; what is beyond a float becomes infinite."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return sum(values)
 
 
 def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
@@ -282,7 +295,7 @@ def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
     """
     share, z2 = successes / trials, Z95**2
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    spread = share * (1 - share) / trials + z2 / (4 * trials**2)
+    spread = share * (1 - share) / trials + z2 / trials / trials / 4
     half = Z95 / (1 + z2 / trials) * math.sqrt(max(0.0, spread))
     return middle - half, middle + half
 
@@ -306,6 +319,7 @@ def _top_shares(key: str, counts: np.ndarray[Any, np.dtype[Any]]) -> Numbers:
     return {f"{key}_top{k}_share": float(ordered[-k:].sum()) / total for k in TOP}
 
 
+@_BEYOND_A_FLOAT
 def episode_numbers(episodes: Sequence[EndedEpisode], env_ids: Collection[str]) -> Numbers:
     """Return what is declared in ``ENV`` and ``SELFPLAY`` of an iteration's episodes alone.
 

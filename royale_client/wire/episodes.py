@@ -176,7 +176,7 @@ def _fits(metric: EpisodeMetric, value: object, max_count_length: int) -> bool:
     if type(value) is not list or not all(_is_finite(item) for item in value):
         return False
     if metric.aggregation in _PAIRS:
-        return len(value) == 2
+        return len(value) == 2 and (metric.aggregation == "ratio" or 0 <= value[0] <= value[1])
     if metric.aggregation == "categories" and not all(_is_category(item) for item in value):
         return False
     return len(value) <= max_count_length and all(item >= 0 for item in value)
@@ -225,7 +225,7 @@ def _form(metric: EpisodeMetric) -> str:
     return {
         "mean": "finite number",
         "ratio": "pair of finite numbers (numerator, denominator)",
-        "share": "pair of finite numbers (successes, trials)",
+        "share": "pair of finite numbers (successes, trials), 0 <= successes <= trials",
         "count": "list of finite counts >= 0",
         "categories": f"list of integers from 0 to {MAX_CATEGORY}",
     }[metric.aggregation]

@@ -1,8 +1,16 @@
 """What the episodes of an iteration add up to, by scope and as clients declare it."""
 
+import contextlib
+import math
+import sys
+from itertools import product
+
+import numpy as np
 import pytest
 
-from royale_client.wire.episodes import AGGREGATIONS, EpisodeMetric
+from royale_client.wire.episodes import AGGREGATIONS, EpisodeMetric, check_records
+from royale_client.wire.errors import ContractError
+from royale_client.wire.limits import Limits
 from royale_server.episode_metrics import (
     EndedEpisode,
     EpisodeDeclarations,
@@ -103,6 +111,38 @@ def test_a_share_comes_with_its_interval():
     low, high = wilson_interval(0, 5)
     assert low == pytest.approx(0.0, abs=1e-12)
     assert 0.4 < high < 0.5
+
+
+MOST = sys.float_info.max
+EXTREMES = (-MOST, -5e-324, 0, 5e-324, 1e-200, 1, 1e200, 2**64 - 1, MOST)
+
+
+def sayable(aggregation):
+    """Values at the edges of what a record may hold, as the contract judges them."""
+    lists = [*map(list, product(EXTREMES, repeat=2)), [], [65535, 65535]]
+    metrics = {"m": EpisodeMetric("m", "1", "all", aggregation)}
+    for value in [*EXTREMES, *lists]:
+        record = {"row": 0, "return": 0, "length": 1, "time_s": 0, "metrics": {"m": value}}
+        with contextlib.suppress(ContractError):
+            check_records((record,), np.ones(1, np.bool_), metrics, Limits())
+            yield value
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_nothing_that_a_client_may_say_of_its_episodes_ends_the_iteration(aggregation):
+    values = list(sayable(aggregation))
+    assert len(values) >= 3
+    for pair in product(values, repeat=2):
+        numbers = joined("k", aggregation, pair)
+        assert all(key.startswith("k") for key in numbers)
+
+
+def test_what_no_float_holds_is_infinite():
+    assert joined("k", "mean", [MOST, MOST]) == {"k": math.inf}
+    assert joined("k", "ratio", [[MOST, 1], [MOST, 1]]) == {"k": math.inf}
+    numbers = episode_numbers([episode(MOST, 2**64 - 1), episode(MOST, 2**64 - 1)], ["Duel-v0"])
+    assert numbers["env/return_mean"] == math.inf
+    assert numbers["env/length_mean"] == 2.0**64
 
 
 def test_names_of_the_policy_keep_their_group_and_odd_letters_do_not_reach_a_key():

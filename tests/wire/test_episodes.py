@@ -15,9 +15,10 @@ from royale_client.wire.limits import Limits
 LIMITS = Limits()
 MEAN = EpisodeMetric("n", "m", "all", "mean")
 RATIO = EpisodeMetric("hit_rate", "1", "shots", "ratio")
+SHARE = EpisodeMetric("first", "1", "all", "share")
 COUNT = EpisodeMetric("cards", "1", "plays", "count")
 CATEGORIES = EpisodeMetric("tiles", "tile", "plays", "categories")
-METRICS = {metric.name: metric for metric in (MEAN, RATIO, COUNT, CATEGORIES)}
+METRICS = {metric.name: metric for metric in (MEAN, RATIO, SHARE, COUNT, CATEGORIES)}
 ENDED = np.array([True, False, True])
 
 
@@ -78,6 +79,9 @@ def test_a_declared_metric_that_is_no_number_is_dropped_and_its_siblings_arrive(
         (RATIO, np.array([1.0, 2.0]), [1.0, 2.0]),
         (RATIO, (1, 2, 3), None),
         (RATIO, 0.5, None),
+        (SHARE, (3, 4), [3.0, 4.0]),
+        (SHARE, (5, 4), None),
+        (SHARE, (-1, 4), None),
         (COUNT, [1, 0, 2], [1.0, 0.0, 2.0]),
         (COUNT, [], []),
         (COUNT, [-1], None),
@@ -149,6 +153,9 @@ def test_what_the_sender_cleaned_the_receiver_takes() -> None:
         ((record(metrics={"n": float("inf")}),), r"metrics.n"),
         ((record(metrics={"hit_rate": [1.0]}),), "hit_rate"),
         ((record(metrics={"hit_rate": [1.0, "x"]}),), "hit_rate"),
+        ((record(metrics={"first": [-1.0, 2.0]}),), "first"),
+        ((record(metrics={"first": [3.0, 2.0]}),), "first"),
+        ((record(metrics={"first": [-2.0, -1.0]}),), "first"),
         ((record(metrics={"cards": [1.0, -1.0]}),), "cards"),
         ((record(metrics={"cards": [0.0] * 1025}),), "cards"),
         ((record(metrics={"tiles": [1.0]}),), "tiles"),
