@@ -102,13 +102,20 @@ class Resuming:
         before = earlier.session.hello
         assert before is not None, "only who said hello has a session"
         if not is_same_client(before, hello):
-            self._departures.forget(earlier, "its client came back as another one")
+            self._end(earlier, "its client came back as another one")
             return False
         self._carry_on(peer, earlier)
         text = f"client {peer.name} is back and goes on"
         logger.info("%s", text)
         self._listener.event("reconnected", text, client=peer.name)
         return True
+
+    def _end(self, earlier: Peer, why: str) -> None:
+        """End a session that is named by somebody else, whether its connection is lost or not."""
+        if earlier.is_closed:
+            self._departures.forget(earlier, why)
+        else:
+            self._departures.fault(earlier, "refused", why)
 
     def _carry_on(self, peer: Peer, earlier: Peer) -> None:
         """Move a session to another connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import hypothesis.strategies as st
@@ -97,6 +98,15 @@ class RunUnderFire(RuleBasedStateMachine):
             back.send_raw(hostile(Random(seed), liar.sent[-1]))
         elif back.closed is None:
             back.send_raw(liar.sent[-1])
+
+    @rule(which=st.integers(0, MOST_LIARS - 1))
+    def a_liar_is_named_by_another(self, which: int) -> None:
+        liar = self._liar(which)
+        if liar is None or liar.session.welcome is None or len(self.liars) >= MOST_LIARS:
+            return
+        token = liar.session.welcome.session_token
+        hello = replace(liar.session.hello, process_id="another", resume_token=token)
+        self.liars.append(ScriptedClient(self.world, hello).greet())
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 70.0]))
     def time_passes(self, seconds: float) -> None:

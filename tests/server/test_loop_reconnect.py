@@ -289,6 +289,28 @@ def test_a_token_is_of_no_use_to_a_client_that_is_another_than_it_was(changes):
     assert other.peer.name == "a"
 
 
+@pytest.mark.parametrize(
+    "changes", [{"groups": (2,)}, {"env_digest": "other"}, {"process_id": "q"}, {"env_id": "B"}]
+)
+def test_a_token_that_another_client_brings_ends_a_session_that_is_still_connected(changes):
+    world = LoopWorld(target=100, mixed_environments=True)
+    client, bystander = resuming(world, "a"), resuming(world, "b")
+    client.step(obs=[1])
+    bystander.step(obs=[1])
+    token = client.welcome().session_token
+    other = resuming(world, "a", **{"resume_token": token, **changes})
+    assert not other.welcome().continues
+    assert client.faults() == ["refused: its client came back as another one"]
+    assert client.closed == "fault"
+    client.send_raw(client.sent[-1])  # on its way when it was closed
+    world.hub.closed(client.peer, "connection lost")
+    assert world.hub.num_connections == 2
+    assert world.hub.num_members == 2
+    bystander.step(obs=[2], rewards=[1])
+    assert world.hub.scheduler.ledger.stored_total == 1
+    assert world.hub.scheduler.ledger.conservation_error == 0
+
+
 def test_a_client_that_was_started_again_takes_its_name_at_once():
     world = LoopWorld(target=100)
     client = resuming(world, "a", host="box")
