@@ -46,6 +46,7 @@ from royale_client.wire.messages import (
     Welcome,
     encode_message,
     message_of,
+    message_type,
 )
 from royale_client.wire.narrowing import FLOAT16, Narrowing
 from royale_client.wire.probes import ProbeAnswer, Probes
@@ -347,8 +348,9 @@ class ClientSession:
             if familiar is not None:
                 return [familiar]
             parsed = parse(data, self._limits)
+            after = next_state(Side.SERVER, self.state, message_type(parsed.header))
             message = message_of(parsed)
-            self.state = next_state(Side.SERVER, self.state, message.TYPE)
+            self.state = after
             return [self._event(message, parsed)]
         except ProtocolError:
             self.state = State.LEFT

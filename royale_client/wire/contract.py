@@ -8,12 +8,14 @@ booleans is set is asked of their bytes, which costs a third of what ``any`` doe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from royale_client.wire.array_table import Layout
 from royale_client.wire.dtypes import DTYPES, Array
 from royale_client.wire.episodes import check_records
 from royale_client.wire.errors import ContractError, brief
@@ -53,8 +55,31 @@ class StepContract:
         )
         self._mask_size = mask_size(hello.action_space) if hello.masks else None
         self._mask_starts = _choice_starts(hello.action_space)
+        rows = max(hello.groups)
+        mask_bytes = ((self._mask_size or 0) + 7) // 8
+        self._most_packed = {"asks": (rows + 7) // 8, "masks": rows * max(1, mask_bytes)}
         self._metrics = {metric.name: metric for metric in hello.episode_metrics}
         self._limits = limits
+
+    def check_packed(self, layout: Layout) -> None:
+        """Refuse bits that are more than any step has, before they are eight times as many bytes.
+
+        Args:
+            layout: Of the arrays of a message; their values are not looked at.
+
+        Raises:
+            ContractError: Names the array.
+        """
+        for name, (shape, _, _) in zip(layout.names, layout.spans, strict=True):
+            most = self._most_packed.get(name)
+            if most is not None and math.prod(shape) > most:
+                raise ContractError(
+                    "a packed array is larger than that of any step",
+                    where=f"step.{name}",
+                    got=f"{math.prod(shape)} elements",
+                    expected=f"at most {most} bytes",
+                    remedy="pack eight entries a byte, of the rows that the hello declared",
+                )
 
     def check(self, step: Step, *, first: bool) -> int:
         """Refuse a step that does not fit the hello.

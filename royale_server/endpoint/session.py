@@ -223,8 +223,10 @@ class ServerSession:
             if familiar is not None:
                 return [familiar]
             parsed = parse(data, self._limits)
+            after = next_state(Side.CLIENT, self.state, message_type(parsed.header))
+            if self._steps is not None:
+                self._steps.check_packed(parsed.layout)
             message = message_of(parsed)
-            after = next_state(Side.CLIENT, self.state, message.TYPE)
             event = self._event(message, parsed)
         except ProtocolError:
             self._broken = True

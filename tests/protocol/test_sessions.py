@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -34,6 +36,7 @@ from royale_server.endpoint.session import (
     StepReceived,
     check_spaces,
 )
+from tests.hostile import framed
 from tests.protocol.joined import Joined, ready
 from tests.wire.builders import VECTOR, make_hello, make_step, make_welcome, rows_of
 
@@ -524,3 +527,44 @@ def test_a_hello_beyond_the_servers_limits_is_refused() -> None:
     server = ServerSession(Limits(max_slots_per_session=2))
     with pytest.raises(LimitError, match="3 slots"):
         server.receive(ClientSession(make_hello()).start())
+
+
+BOMB_BYTES = 2**20
+BOMBS = {
+    "asks": ("asks", "u1", [BOMB_BYTES]),
+    "masks of a row": ("masks", "u1", [1, BOMB_BYTES]),
+    "masks of many rows": ("masks", "u1", [BOMB_BYTES, 1]),
+    "observations": ("o0", "u1", [BOMB_BYTES]),
+    "rewards": ("rewards", "f8", [BOMB_BYTES // 8]),
+    "endings": ("terminated", "?", [BOMB_BYTES]),
+}
+
+
+def bomb(name: str) -> bytes:
+    """A step with a large array that would be larger still if it were unpacked."""
+    array, code, dims = BOMBS[name]
+    header = {
+        **{"t": "step", "group": 0, "request": 1, "rows": 8 * BOMB_BYTES, "env_time_s": 0.0},
+        **{"mask_size": 8 * dims[-1], "a": {array: [code, dims, 0]}},
+    }
+    return framed(msgpack.packb(header), bytes(BOMB_BYTES))
+
+
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize("is_welcome", [False, True])
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_refused_step_costs_no_more_memory_than_a_few_times_its_bytes(
+    name: str, is_welcome: bool, masks: bool
+) -> None:
+    joined = Joined(make_hello(masks=masks))
+    joined.greet()
+    if is_welcome:
+        joined.admit()
+    data = bomb(name)
+    for session in (joined.server, joined.client):
+        tracemalloc.start()
+        with pytest.raises(ProtocolError):
+            session.receive(data)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 * len(data)  # bits that are made bytes are eight times as much
