@@ -117,6 +117,7 @@ class PolicyLink:
             if goes_on and not is_again:
                 # It waits for an answer that the program did without.
                 self._reopen(ConnectionLostError("the program did not wait"), goes_on=False)
+                turn = turn.already_reported()  # it is the same one, if Ctrl-C ended the wait
                 continue
             if is_again and not goes_on:
                 turn = turn.already_reported()

@@ -278,6 +278,32 @@ def test_session_whose_answer_the_program_did_without_does_not_go_on():
     assert third.steps[0].rewards is None
 
 
+@pytest.mark.parametrize("method", ["send", "receive"])
+def test_program_that_goes_on_after_ctrl_c_counts_no_episode_twice(method):
+    first, second = FakeServer(), FakeServer(action=2)
+    servers = Servers(first, second)
+    with PolicyClient("ws://unused:1", OBSERVATION, ACTION, dial=servers) as policy:
+        policy.act(observed(0))
+        policy.observe(1.0, True, False, observed(1))
+        transport = servers.transports[0]
+        real = getattr(transport, method)
+
+        def interrupted(argument):
+            setattr(transport, method, real)
+            if method == "send":
+                real(argument)
+            raise KeyboardInterrupt
+
+        setattr(transport, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            policy.act(observed(2))
+        assert policy.act(observed(2)) == 2
+
+    told = [step for server in (first, second) for step in server.steps if step.episodes]
+    assert [step.episodes[0]["return"] for step in told] == [1.0]
+    assert second.hello.resume_token is None  # the first session's answer is of no use
+
+
 def test_unreachable_server_is_given_up_when_patience_ends():
     patience = Patience(connect_timeout_s=0.05)
     with client(patience=patience) as policy, pytest.raises(ServerUnreachableError):
