@@ -11,10 +11,10 @@ from royale_client.grouping import Groups
 from royale_client.reconnect import Backoff, Patience
 from royale_client.transport import ServerAddress
 from royale_client.wire.errors import ConfigError
+from royale_client.wire.tokens import TOKEN_VARIABLE, checked_token, token_in
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
-TOKEN_VARIABLE = "ROYALE_TOKEN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ClientConfig:
     server_port: int | None = None
     """Port of the server, instead of --server-url."""
     token_file: Path | None = None
-    """File that holds the server's token; default is the variable ROYALE_TOKEN."""
+    """File whose first line is the server's token; default is the variable ROYALE_TOKEN."""
     tls_ca: Path | None = None
     """PEM file of the authorities that may vouch for a wss:// server; default are the system's. The
     certificate of a server that has signed it itself is its own authority."""
@@ -138,23 +138,35 @@ class ClientConfig:
         """Return where to connect, with the token.
 
         Raises:
-            ConfigError: If the token file cannot be read or is empty.
+            ConfigError: If the token file cannot be read, or the token cannot travel.
         """
         return ServerAddress(
-            url=self.url, token=self._token(), proxy=self.proxy, tls_ca=self._authorities
+            url=self.url,
+            token=read_token(self.token_file),
+            proxy=self.proxy,
+            tls_ca=self._authorities,
         )
 
     @property
     def _authorities(self) -> str | None:
         return None if self.tls_ca is None else str(self.tls_ca)
 
-    def _token(self) -> str | None:
-        if self.token_file is None:
-            return os.environ.get(TOKEN_VARIABLE) or None
-        try:
-            token = self.token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--token-file {self.token_file}: {error}") from error
-        if not token:
-            raise ConfigError(f"--token-file {self.token_file}: the file is empty")
-        return token
+
+def read_token(file: Path | None) -> str | None:
+    """Return the token to present, or None for a server that wants none.
+
+    Args:
+        file: Its file; None takes the variable of the environment.
+
+    Raises:
+        ConfigError: If the file cannot be read, or the token cannot travel in an HTTP header.
+    """
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE)
+        return checked_token(token, TOKEN_VARIABLE) if token else None
+    where = f"--token-file {file}"
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
+    return token_in(content, where)

@@ -23,6 +23,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from royale_client.wire.errors import ConfigError, RoyaleError
+from royale_client.wire.tokens import checked_token
 
 _DEFAULT_PORTS = {"ws": 80, "wss": 443}
 _UNIX = "unix"
@@ -106,8 +107,8 @@ class ServerAddress:
 
         Raises:
             ConfigError: If the URL has another scheme, no host, a senseless port, or a password; if
-                a proxy is to lead to a socket file; or if authorities are named and cannot be read,
-                or nobody would ask them.
+                a proxy is to lead to a socket file; if the token cannot travel in an HTTP header;
+                or if authorities are named and cannot be read, or nobody would ask them.
         """
         try:
             parts = urlsplit(self.url)
@@ -126,6 +127,8 @@ class ServerAddress:
                 "the server URL holds a user or a password, which logs would show; a server wants "
                 "a token: ROYALE_TOKEN or --token-file"
             )
+        if self.token:
+            checked_token(self.token, "the server's token")
         if self.tls_ca is not None:
             self._check_authorities(parts.scheme)
 

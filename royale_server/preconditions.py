@@ -5,13 +5,13 @@ Reads files and the environment, writes nothing, and never shows a token.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms.config import RESTORE_ALL
 from royale_client.wire.errors import ConfigError
+from royale_client.wire.tokens import TOKEN_VARIABLE, checked_token, token_in
 from royale_server.cli_flags import Settings
 from royale_server.config import is_loopback
 from royale_server.evaluation.config import is_checkpoint
@@ -21,10 +21,7 @@ from royale_server.registry import close_match_hint
 if TYPE_CHECKING:
     import ssl
 
-TOKEN_VARIABLE = "ROYALE_TOKEN"
 MANIFEST = "manifest.json"
-
-_TOKEN = re.compile(r"[!-~]+")  # what an HTTP header can carry: visible ASCII, no spaces
 
 
 def precondition_problems(
@@ -63,13 +60,12 @@ def read_token(config: Settings, environ: Mapping[str, str]) -> str | None:
     if config.token_file is not None:
         where = f"--token-file {config.token_file}"
         try:
-            lines = config.token_file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise ConfigError(f"{where}: cannot be read: {reason}") from error
-        return _valid_token(lines[0].strip() if lines else "", where)
+            content = config.token_file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
+        return token_in(content, where)
     token = environ.get(TOKEN_VARIABLE)
-    return None if token is None else _valid_token(token, TOKEN_VARIABLE)
+    return None if token is None else checked_token(token, TOKEN_VARIABLE)
 
 
 def read_tls(config: Settings) -> ssl.SSLContext | None:
@@ -97,17 +93,6 @@ def read_tls(config: Settings) -> ssl.SSLContext | None:
     except OSError as error:
         raise ConfigError(f"{files}: cannot be read: {error.strerror}") from error
     return context
-
-
-def _valid_token(token: str, where: str) -> str:
-    if not token:
-        raise ConfigError(f"{where}: holds no token; put one in, or remove it to run without")
-    if not _TOKEN.fullmatch(token):
-        raise ConfigError(
-            f"{where}: the token has spaces or characters outside ASCII, "
-            "expected visible ASCII only"
-        )
-    return token
 
 
 def _token_problems(config: Settings, environ: Mapping[str, str]) -> list[str]:

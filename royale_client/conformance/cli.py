@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from royale_client.config import read_token
 from royale_client.conformance import report
 from royale_client.conformance.client_scenarios import CLIENT_SCENARIOS
 from royale_client.conformance.client_stage import ClientUnderTest
@@ -28,10 +28,10 @@ from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.conformance.starting import URL_PLACE, CommandStart, by_hand
 from royale_client.transport import ServerAddress
 from royale_client.wire.errors import ConfigError
+from royale_client.wire.tokens import TOKEN_VARIABLE
 
 PROGRAM = "python -m royale_client.conformance"
 PASSED, FAILED, USAGE = 0, 1, 2
-TOKEN_VARIABLE = "ROYALE_TOKEN"
 
 _DESCRIPTION = """\
 Grades a client or a server of the wire protocol royale.v1, clause by clause of docs/protocol.md.
@@ -161,7 +161,7 @@ def _chosen(options: _Options) -> tuple[Scenario[Any], ...]:
 
 def _grade(options: _Options, scenarios: Sequence[Scenario[Any]]) -> list[Result]:
     settings = Settings(
-        timeout_s=options.timeout, quiet_s=options.quiet, token=_token(options.token_file)
+        timeout_s=options.timeout, quiet_s=options.quiet, token=read_token(options.token_file)
     )
 
     def tell(result: Result) -> None:
@@ -178,15 +178,3 @@ def _grade(options: _Options, scenarios: Sequence[Scenario[Any]]) -> list[Result
         start = CommandStart(words, is_loud=options.show_output) if words else by_hand
         client = ClientUnderTest(listener, start, settings, options.connect_timeout)
         return play(scenarios, client, tell=tell)
-
-
-def _token(file: Path | None) -> str | None:
-    if file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    try:
-        token = file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--token-file {file}: {error}") from error
-    if not token:
-        raise ConfigError(f"--token-file {file}: the file is empty")
-    return token

@@ -147,7 +147,7 @@ def test_token_comes_from_its_file_or_the_variable(tmp_path, monkeypatch):
     assert ClientConfig().address().token == "from-variable"
     assert ClientConfig(token_file=file).address().token == "from-file"
     file.write_text("\n")
-    with pytest.raises(ConfigError, match="the file is empty"):
+    with pytest.raises(ConfigError, match="holds no token"):
         ClientConfig(token_file=file).address()
     with pytest.raises(ConfigError, match="No such file"):
         ClientConfig(token_file=tmp_path / "none").address()

@@ -544,8 +544,13 @@ def bomb(name: str) -> bytes:
     """A step with a large array that would be larger still if it were unpacked."""
     array, code, dims = BOMBS[name]
     header = {
-        **{"t": "step", "group": 0, "request": 1, "rows": 8 * BOMB_BYTES, "env_time_s": 0.0},
-        **{"mask_size": 8 * dims[-1], "a": {array: [code, dims, 0]}},
+        "t": "step",
+        "group": 0,
+        "request": 1,
+        "rows": 8 * BOMB_BYTES,
+        "env_time_s": 0.0,
+        "mask_size": 8 * dims[-1],
+        "a": {array: [code, dims, 0]},
     }
     return framed(msgpack.packb(header), bytes(BOMB_BYTES))
 
