@@ -273,7 +273,7 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ServerUnderTest], None]
 )
 
 SERVER_SCENARIOS: tuple[Scenario[ServerUnderTest], ...] = (
-    ASKED_FIRST,
+    *ASKED_FIRST,
     *(Scenario(name=n, clauses=c, title=t, play=p) for n, c, t, p in _TABLE),
     *RESUMES,
     *SEATS,

@@ -8,16 +8,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from royale_client.conformance.scenario import NotApplicableError, Scenario, ViolationError
+from royale_client.conformance.scripted_group import probed
 from royale_client.conformance.seat_ledger import SeatLedger
 from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.conformance.server_talk import FaultedError, ServerTalk
 from royale_client.wire.errors import ProtocolError
-from royale_client.wire.messages import EpisodeMetric, Hello, encode_message
+from royale_client.wire.messages import EpisodeMetric, Hello, Probed, encode_message
 from royale_client.wire.probes import PROBE
 from royale_client.wire.seating import (
     ASSIGNMENTS,
@@ -185,13 +187,72 @@ def _probes(server: ServerUnderTest) -> None:
         raise NotApplicableError("the server asked nothing")
 
 
-ASKED_FIRST = Scenario(
-    name="probes",
-    clauses=("P76", "P77"),
-    title="asks one question after the other, before the welcome",
-    play=_probes,
+def _other_number(answer: Probed) -> Probed:
+    return replace(answer, number=answer.number + 1)
+
+
+def _other_shape(answer: Probed) -> Probed:
+    """Leave out the last column of every array."""
+    said = answer.answer
+    masks, verdicts, layout = (
+        None if rows is None else rows[:, :-1] for rows in (said.masks, said.verdicts, said.layout)
+    )
+    return replace(answer, answer=replace(said, masks=masks, verdicts=verdicts, layout=layout))
+
+
+def _wrong_answer(
+    server: ServerUnderTest,
+    clauses: tuple[str, ...],
+    codes: tuple[str, ...],
+    what: str,
+    change: Callable[[Probed], Probed],
+) -> None:
+    with server.talk(replace(server.hello(), features=(PROBE,))) as talk:
+        probe = talk.await_probe()
+        answer = None if probe is None else probed(probe.question)
+        if probe is None or answer is None:
+            raise NotApplicableError("the server asked nothing that the suite can answer")
+        talk.send(change(Probed(number=probe.number, answer=answer)))
+        talk.expect_fault(codes, clauses, what)
+
+
+_WRONG_ANSWERS: tuple[
+    tuple[str, tuple[str, ...], tuple[str, ...], str, Callable[[Probed], Probed]], ...
+] = (
+    (
+        "other-probed-number",
+        ("P78",),
+        ("unexpected", "contract"),
+        "an answer to another probe",
+        _other_number,
+    ),
+    (
+        "other-probed-shape",
+        ("P78", "P79"),
+        ("contract", "malformed"),
+        "an answer of another shape",
+        _other_shape,
+    ),
 )
-"""About the first client of a run: nobody else may be asked."""
+
+ASKED_FIRST: tuple[Scenario[ServerUnderTest], ...] = (
+    *(
+        Scenario(
+            name=name,
+            clauses=(*clauses, "P45", "P47"),
+            title=f"refuses {what} ({' or '.join(codes)})",
+            play=partial(_wrong_answer, clauses=clauses, codes=codes, what=what, change=change),
+        )
+        for name, clauses, codes, what, change in _WRONG_ANSWERS
+    ),
+    Scenario(
+        name="probes",
+        clauses=("P76", "P77"),
+        title="asks one question after the other, before the welcome",
+        play=_probes,
+    ),
+)
+"""About the first clients of a run: once one has answered rightly, nobody else may be asked."""
 
 _TABLE: tuple[tuple[str, tuple[str, ...], str, Callable[[ServerUnderTest], None]], ...] = (
     ("seats", ("P65", "P66", "P67"), "assigns each episode in time", _seats),

@@ -135,6 +135,19 @@ class ServerTalk:
             group.dtype = "float16" if FLOAT16 in welcome.features else "float32"
         return welcome
 
+    def await_probe(self) -> Probe | None:
+        """Say hello and wait for the first question; None if there is a welcome without one."""
+        self.send(self.hello)
+        for _ in range(MOST_WAITS):
+            message = self._next(("P24",), "welcome did not come")
+            if isinstance(message, Probe):
+                return message
+            if isinstance(message, Welcome):
+                return None
+            if isinstance(message, Fault):
+                raise FaultedError(("P24",), message, Welcome.TYPE)
+        raise ViolationError(("P24",), f"{MOST_WAITS} times busy, and still no welcome")
+
     def carry_on(self, earlier: ServerTalk) -> None:
         """Introduce this conversation as one that goes on with another, whose connection is gone.
 

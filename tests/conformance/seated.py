@@ -358,6 +358,27 @@ class DealsUnevenly(SeatedServer):
         return np.arange(hello.num_slots, dtype=np.uint64)
 
 
+class AsksFirst(SeatedServer):
+    """Asks each client that lets itself be asked, and hears the answer before the welcome."""
+
+    def hear(self, session: ServerSession, data: bytes) -> None:
+        session.receive(data)
+
+    def _welcome(self, session: ServerSession, connection: ServerConnection, hello: Hello) -> bytes:
+        if "probe" in hello.features:
+            connection.send(session.probe(1, "layout"))
+            try:
+                self.hear(session, connection.recv(decode=False))
+            except ProtocolError as error:
+                return session.fault(error.code, error.sentence)
+        return super()._welcome(session, connection, hello)
+
+
+class BelievesAnyAnswer(AsksFirst):
+    def hear(self, session, data):
+        session.receive(encode_message(Probed(number=1, failure="whatever it was")))
+
+
 class AsksTwiceAtOnce(SoundServer):
     num_questions = 2
 

@@ -53,6 +53,9 @@ def test_sound_peers_that_seat_and_probe_pass():
     assert [r.name for r in results if r.outcome is Outcome.SKIPPED] == ["deals"]
     results = graded_client(seated.SoundJudge, SEATS_OF_CLIENTS)
     assert [r.outcome for r in results] == [Outcome.PASSED] * len(SEATS)
+    about_probes = [scenario.name for scenario in server_seats.ASKED_FIRST]
+    results = graded_server(seated.AsksFirst, about_probes)
+    assert [r.outcome for r in results] == [Outcome.PASSED] * len(about_probes)
     results = graded_server(seated.SeatedServer, SEATS_OF_SERVERS)
     assert [(r.name, r.outcome, r.sentence) for r in results] == [
         (scenario.name, Outcome.PASSED, "") for scenario in server_seats.SEATS
@@ -64,7 +67,8 @@ def test_sound_server_passes():
     assert faults_of(results) == {}
     # It asks nothing, assigns nothing, and was given no token.
     skipped = {r.name for r in results if r.outcome is Outcome.SKIPPED}
-    assert skipped == {"token", "probes"} | SEATS_OF_SERVERS - {"one-seat-each"}
+    about_probes = {scenario.name for scenario in server_seats.ASKED_FIRST}
+    assert skipped == {"token"} | about_probes | SEATS_OF_SERVERS - {"one-seat-each"}
 
 
 def test_sound_client_passes():
@@ -109,6 +113,8 @@ BROKEN_SERVERS = [
     (seated.AsksTwiceAtOnce, "probes", ("P77",), "probe before the answer"),
     (seated.WaitsForNoAnswer, "probes", ("P77",), "welcome before the answer"),
     (seated.AsksAnybody, "turns", ("P76",), "answers no probes"),
+    (seated.BelievesAnyAnswer, "other-probed-number", ("P78",), "answered with welcome"),
+    (seated.BelievesAnyAnswer, "other-probed-shape", ("P78", "P79"), "answered with welcome"),
 ]
 
 
