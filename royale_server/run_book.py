@@ -154,9 +154,10 @@ class RunBook:
         self._clients[name] = _Origin.of(hello)
         return self.declarations.declare(hello.env_id, hello.episode_metrics)
 
-    def left(self) -> None:
+    def left(self, name: str) -> None:
         """A session is gone."""
         self._num_left += 1
+        self._clients.pop(name, None)
 
     def episodes_ended(self, rows: list[dict[str, Any]], *, request: int, first_slot: int) -> None:
         """Training episodes ended; see ``Listener``."""

@@ -312,7 +312,7 @@ class Trainer:
     def client_joined(self, peer: Peer, hello: Hello) -> None:
         """See `Listener`."""
         self._idle_since = None
-        self._heat_maps.declare(hello.episode_metrics)
+        self._heat_maps.declare(peer.name, hello.episode_metrics)
         for problem in self._book.joined(peer.name, hello):
             logger.warning("%s", problem)
             self.event("episode_metric", problem, client=peer.name)
@@ -334,7 +334,8 @@ class Trainer:
 
     def client_left(self, peer: Peer, why: str) -> None:
         """See `Listener`."""
-        self._book.left()
+        self._book.left(peer.name)
+        self._heat_maps.left(peer.name)
         self.event("left", f"client {peer.name} left: {why}", client=peer.name)
         if self._is_ended:
             return

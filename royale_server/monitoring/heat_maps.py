@@ -25,16 +25,24 @@ class HeatMaps:
 
     def __init__(self, every: int) -> None:
         self._every = every
-        self._keys: dict[str, str] = {}
-        """Name of each metric by its key in the rows of episodes."""
+        self._keys: dict[str, dict[str, str]] = {}
+        """By client, which may mean something else by a name than others do: name of each metric
+        by its key in the rows of episodes."""
+        self._has_begun = False
         self._since = 1
         self._episodes = 0
         self._counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
-    def declare(self, metrics: Iterable[EpisodeMetric]) -> None:
-        """Learn what a client reports."""
-        if self._every:
-            self._keys |= {_PREFIX + m.name: m.name for m in metrics if m.aggregation == CATEGORIES}
+    def declare(self, client: str, metrics: Iterable[EpisodeMetric]) -> None:
+        """Learn what a client that joined reports."""
+        names = [metric.name for metric in metrics if metric.aggregation == CATEGORIES]
+        if self._every and names:
+            self._keys[client] = {_PREFIX + name: name for name in names}
+            self._has_begun = True
+
+    def left(self, client: str) -> None:
+        """A client is gone, and its name may be another's."""
+        self._keys.pop(client, None)
 
     def resumed(self, iteration: int) -> None:
         """Begin after this iteration."""
@@ -46,12 +54,13 @@ class HeatMaps:
         Args:
             rows: Rows of ``episodes.jsonl``, of the learner's training episodes.
         """
-        if not self._keys:
+        if not self._has_begun:
             return
         self._episodes += len(rows)
         for row in rows:
-            for key in self._keys.keys() & row.keys():
-                self._counts[self._keys[key]].update(row[key])
+            for key, name in self._keys.get(row["client"], {}).items():
+                if key in row:
+                    self._counts[name].update(row[key])
 
     def take(self, iteration: int, step: int) -> dict[str, Any] | None:
         """Return the row that is due after an iteration, and begin the next; None if none is.

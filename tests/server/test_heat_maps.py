@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from royale_client.envs.arena.rules import TILES
-from royale_client.wire.episodes import EpisodeMetric
+from royale_client.wire.episodes import AGGREGATIONS, EpisodeMetric
 from royale_server.monitoring.heat_maps import HeatMaps
 from royale_server.run.records import to_line
 from royale_server.tools.main import main
@@ -20,17 +20,18 @@ METRICS = (PLAYS, EpisodeMetric("tiles", "play", "plays", "count"))
 
 def heat_maps(every: int = 2) -> HeatMaps:
     maps = HeatMaps(every)
-    maps.declare(METRICS)
+    maps.declare("a", METRICS)
     return maps
 
 
 def episode(*tiles: int) -> dict[str, Any]:
-    return {"return": 1.0, "metrics/policy/card_tile": list(tiles), "metrics/tiles": [1.0, 2.0]}
+    numbers = {"metrics/policy/card_tile": list(tiles), "metrics/tiles": [1.0, 2.0]}
+    return {"client": "a", "return": 1.0, **numbers}
 
 
 def test_categories_are_counted_over_the_iterations_of_a_window() -> None:
     maps = heat_maps()
-    maps.add([episode(5, 7, 5), {"return": 0.0}])
+    maps.add([episode(5, 7, 5), {"client": "a", "return": 0.0}])
     assert maps.take(1, 100) is None
     maps.add([episode(7)])
     row = maps.take(2, 200)
@@ -68,6 +69,22 @@ def test_nothing_is_counted_without_such_a_metric_or_when_switched_off() -> None
     for maps in (undeclared, off):
         maps.add([episode(5)])
         assert maps.take(1, 100) is None
+
+
+@pytest.mark.parametrize("aggregation", [a for a in AGGREGATIONS if a != "categories"])
+def test_a_name_that_another_client_means_otherwise_is_counted_of_those_alone_that_count(
+    aggregation: str,
+) -> None:
+    maps = heat_maps(every=1)
+    maps.declare("b", [EpisodeMetric(PLAYS.name, "1", "plays", aggregation)])
+    value = 2.5 if aggregation == "mean" else [1.0, 2.0]
+    maps.add([episode(5), {"client": "b", "return": 1.0, f"metrics/{PLAYS.name}": value}])
+    maps.left("a")
+    maps.declare("a", [EpisodeMetric(PLAYS.name, "1", "plays", aggregation)])
+    maps.add([{"client": "a", "return": 1.0, f"metrics/{PLAYS.name}": value}])
+    row = maps.take(1, 100)
+    assert row is not None
+    assert (row["episodes"], row["counts"]) == (3, {PLAYS.name: {5: 1}})
 
 
 # --- royale heatmap ---------------------------------------------------------------------------
