@@ -30,6 +30,11 @@ STATISTICS = ("mean", "min", "max", "p10", "p90")
 TOP = (1, 10)
 """Of counts: how many of the biggest entries a share is taken of."""
 
+MOST_DECLARED = 1024
+"""Names that clients of a run may declare together, and environment ids: each is looked for in
+every iteration, and kept in every checkpoint."""
+_FULL = f"the clients of this run have brought {MOST_DECLARED:,} others"
+
 Z95 = 1.959963984540054
 """Half the width of a two-sided 95 % interval, in standard deviations."""
 
@@ -207,9 +212,14 @@ class EpisodeDeclarations:
 
     def declare(self, env_id: str, metrics: Iterable[EpisodeMetric]) -> list[str]:
         """Take what a client declares; return a sentence on each name that is taken otherwise."""
+        if env_id not in self.env_ids and len(self.env_ids) >= MOST_DECLARED:
+            return [f"environment {env_id} is left out of the metrics rows: {_FULL}"]
         self.env_ids[env_id] = None
-        problems = []
+        problems, beyond = [], []
         for metric in metrics:
+            if metric.name not in self._aggregations and len(self._aggregations) >= MOST_DECLARED:
+                beyond.append(metric.name)
+                continue
             known = self._aggregations.setdefault(metric.name, metric.aggregation)
             if known != metric.aggregation:
                 self._left_out.add((env_id, metric.name))
@@ -218,10 +228,17 @@ class EpisodeDeclarations:
                     f"{metric.aggregation}, and as a {known} by an earlier client: it is left out "
                     "of the metrics rows; rename one of them"
                 )
+        if beyond:
+            problems.append(
+                f"{len(beyond)} episode metrics of {env_id}, such as {beyond[0]!r}, are left out "
+                f"of the metrics rows: {_FULL}"
+            )
         return problems
 
     def kept(self, env_id: str, metrics: Mapping[str, MetricValue]) -> Mapping[str, MetricValue]:
         """Return what rows may tell of an episode: all but names declared otherwise before."""
+        if env_id not in self.env_ids:
+            return {}
         if not self._left_out:
             return metrics
         return {n: value for n, value in metrics.items() if (env_id, n) not in self._left_out}

@@ -12,6 +12,7 @@ from royale_client.wire.episodes import AGGREGATIONS, EpisodeMetric, check_recor
 from royale_client.wire.errors import ContractError
 from royale_client.wire.limits import Limits
 from royale_server.episode_metrics import (
+    MOST_DECLARED,
     EndedEpisode,
     EpisodeDeclarations,
     declared_key,
@@ -160,3 +161,28 @@ def test_a_name_declared_otherwise_by_a_second_client_is_told():
     assert declarations.kept("B-v0", {"x": [1, 2]}) == {}
     again = EpisodeDeclarations(declarations.to_data())
     assert again.numbers([episode(1.0, metrics={"x": 3.0})]) == {"env/x": 3.0}
+
+
+def test_names_and_environments_without_end_are_left_out_and_told_in_one_sentence():
+    declarations = EpisodeDeclarations()
+
+    def declare(env_id, names):
+        return declarations.declare(env_id, [EpisodeMetric(n, "1", "all", "mean") for n in names])
+
+    for attempt in range(MOST_DECLARED):
+        # One of its names is that of all clients; the others are new with every start.
+        names = ["m", *(f"{attempt} {n}" for n in range(9))]
+        problems = declare(f"Env-{attempt}", names)
+        assert len(problems) <= 1
+    assert problems == [
+        f"9 episode metrics of Env-{attempt}, such as '{attempt} 0', are left out of the metrics "
+        f"rows: the clients of this run have brought {MOST_DECLARED:,} others"
+    ]
+    assert len(declarations.to_data()) == len(declarations.env_ids) == MOST_DECLARED
+    known = declarations.kept("Env-1", {"m": 1.0, "0 0": 2.0, f"{attempt} 0": 3.0})
+    told = declarations.numbers([episode(0.0, metrics=known)])
+    assert told == {"env/m": 1.0, "env/0_0": 2.0}
+    (problem,) = declare("one more", ["m"])
+    assert problem.startswith("environment one more is left out of the metrics rows")
+    assert declarations.kept("one more", {"m": 1.0}) == {}
+    assert declare("Env-1", ["m"]) == []
