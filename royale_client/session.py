@@ -458,13 +458,16 @@ class ClientSession:
                     self._warned.add(name)
                     logger.warning("%s (said once)", problem)
         kept, left_out = fitted(records, record_room(self._header_limit))
-        if left_out and _CROWDED not in self._warned:
+        num_missing = len(records) - len(kept)
+        if (left_out or num_missing) and _CROWDED not in self._warned:
             self._warned.add(_CROWDED)
             logger.warning(
                 "%d episodes ended in one step: %d of their metrics are left out, those declared "
-                "last; with fewer environments a client none would be (said once)",
-                len(kept),
+                "last, and %d records, those of the last rows; with fewer environments a client "
+                "none would be (said once)",
+                len(records),
                 left_out,
+                num_missing,
             )
         return kept
 

@@ -1,7 +1,8 @@
 """Makes episode records fit the header of the step that brings them.
 
 Hundreds of environments may end in one step, and a header is small on purpose. What does not fit
-is left out evenly: of every record the metrics declared first stay. Pure.
+is left out evenly: of every record the metrics declared first stay. Where thousands end, and not
+even their returns fit, the records of the first rows stay. Pure.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgpack
+
+_LIST_BYTES = 5
+"""That a list takes beside its entries, at most."""
 
 
 def record_room(max_header_bytes: int) -> int:
@@ -25,16 +29,26 @@ def fitted(records: Sequence[dict[str, Any]], room: int) -> tuple[tuple[dict[str
         room: Bytes that all may take.
 
     Returns:
-        The records, and how many metrics were left out.
+        The records, of which the last may be missing, and how many metrics of them were left out.
     """
     if not records or _size(records) <= room:
         return tuple(records), 0
     share = room // len(records)
-    kept = tuple(_within(record, share) for record in records)
+    kept = _first([_within(record, share) for record in records], room)
     left_out = sum(
-        len(old["metrics"]) - len(new["metrics"]) for old, new in zip(records, kept, strict=True)
+        len(old["metrics"]) - len(new["metrics"]) for old, new in zip(records, kept, strict=False)
     )
     return kept, left_out
+
+
+def _first(records: Sequence[dict[str, Any]], room: int) -> tuple[dict[str, Any], ...]:
+    """Return as many of the records as fit, from the first on."""
+    left = room - _LIST_BYTES
+    for count, record in enumerate(records):
+        left -= _size(record)
+        if left < 0:
+            return tuple(records[:count])
+    return tuple(records)
 
 
 def _within(record: dict[str, Any], room: int) -> dict[str, Any]:

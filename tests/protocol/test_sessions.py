@@ -410,6 +410,31 @@ def test_records_that_are_too_much_for_one_header_lose_their_last_metrics_evenly
     assert told.startswith("3 episodes ended in one step: 66 of their metrics are left out")
 
 
+def test_records_of_more_episodes_than_one_header_holds_lose_the_last_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    num_slots = Limits().max_slots_per_session
+    joined = ready(make_hello(groups=(num_slots,)))
+    joined.turn()
+    records = [
+        {"row": row, "return": 1.5, "length": 9, "time_s": 0.1, "metrics": {}}
+        for row in range(num_slots)
+    ]
+    with caplog.at_level(logging.WARNING):
+        event = joined.step(
+            terminated=np.ones(num_slots, np.bool_),
+            final_observations=rows_of(VECTOR, num_slots),
+            episodes=records,
+        )
+    # 245,760 bytes, 5 of them for the list. A record takes 54 and 1 to 3 for its row: the first 256
+    # take 14,208, and of 57 bytes each there fit 4,062 more.
+    assert [record["row"] for record in event.step.episodes] == list(range(256 + 4062))
+    (told,) = (entry.getMessage() for entry in caplog.records)
+    assert f"and {num_slots - 4318} records, those of the last rows" in told
+    joined.answer()
+    joined.turn()
+
+
 # Endings
 
 
