@@ -41,6 +41,7 @@ from royale_client.driver_infos import (
     mask_row,
 )
 from royale_client.driver_leaves import ActionBuffer, BatchReader, NonFiniteWatch
+from royale_client.driver_serial import hands_out_rows
 from royale_client.envs.digest import package_version
 from royale_client.snapshots.document import (
     check_leaves,
@@ -98,9 +99,8 @@ class GymnasiumDriver:
         mode = autoreset_mode(env, autoreset)
         self._reader = BatchReader(self.observation_space, self.num_slots)
         dtypes = leaf_dtypes(env.single_action_space)
-        # A subclass or a wrapper might look at the whole batch.
         self._actions = ActionBuffer(
-            self.action_space, self.num_slots, dtypes, hands_out_rows=type(env) is SyncVectorEnv
+            self.action_space, self.num_slots, dtypes, hands_out_rows=hands_out_rows(env)
         )
         self._masks, self._mask_method = self._find_masks(action_mask)
         info_masks = None if self._mask_method is not None else self._masks

@@ -88,7 +88,8 @@ def run_drivers(
     try:
         outcome = runner.run()
     finally:
-        logger.info("in all %s", loop.timings.overall(time.monotonic()))
+        if loop.timings.totals.frames:
+            logger.info("in all %s", loop.timings.overall(time.monotonic()))
     logger.info("%s", outcome.message)
     return outcome
 

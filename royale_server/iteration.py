@@ -212,6 +212,16 @@ HEALTH = (
         healthy=True,
     ),
     MetricSpec(
+        key="health/workers_gone_frac",
+        unit="1",
+        meaning="Of the clients that train: those that were lost and that nobody has replaced, by "
+        "them and those that took part when the row was made.",
+        population=f"clients that train, {_SINCE_START}",
+        healthy=(0.0, 0.5),
+        deterministic=False,
+        may_be_constant="it is 0 unless clients are lost",
+    ),
+    MetricSpec(
         key="health/buffer_fill_frac",
         unit="1",
         meaning="Frames of the iteration by the cells of storage.",
@@ -368,6 +378,7 @@ def _server_numbers(standing: Standing, hub: Hub, total_s: float) -> Mapping[str
         "client/joined": standing.joined,
         "client/left": standing.left,
         "health/worker_restarts": hub.clients_lost,
+        "health/workers_gone_frac": hub.clients_lost_share,
     }
 
 

@@ -20,7 +20,7 @@ from royale_client.conformance.server_stage import ServerUnderTest
 from royale_client.conformance.server_talk import FaultedError, ServerTalk
 from royale_client.wire.errors import ProtocolError
 from royale_client.wire.messages import EpisodeMetric, Hello, Probed, encode_message
-from royale_client.wire.probes import PROBE
+from royale_client.wire.probes import PROBE, ProbeAnswer
 from royale_client.wire.seating import (
     ASSIGNMENTS,
     Player,
@@ -194,10 +194,14 @@ def _other_number(answer: Probed) -> Probed:
 def _other_shape(answer: Probed) -> Probed:
     """Leave out the last column of every array."""
     said = answer.answer
-    masks, verdicts, layout = (
-        None if rows is None else rows[:, :-1] for rows in (said.masks, said.verdicts, said.layout)
+    shorter = ProbeAnswer(
+        states=said.states,
+        masks=None if said.masks is None else said.masks[:, :-1],
+        verdicts=None if said.verdicts is None else said.verdicts[:, :-1],
+        columns=said.columns,
+        layout=None if said.layout is None else said.layout[:, :-1],
     )
-    return replace(answer, answer=replace(said, masks=masks, verdicts=verdicts, layout=layout))
+    return replace(answer, answer=shorter)
 
 
 def _wrong_answer(

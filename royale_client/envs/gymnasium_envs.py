@@ -155,9 +155,10 @@ def driver_for(
     Raises:
         ConfigError: If a space cannot travel, or the rule or the masks are unclear.
     """
-    from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+    from gymnasium.vector import VectorEnv
 
     from royale_client.driver_gymnasium import GymnasiumDriver
+    from royale_client.driver_serial import SerialVectorEnv
     from royale_client.envs.wrappers import InfoFilter
     from royale_client.space_conversion import to_spec
     from royale_client.wire.spaces import mask_size
@@ -167,9 +168,7 @@ def driver_for(
     else:
         size = mask_size(to_spec(env.action_space)) if action_mask != "off" else None
         filtered = InfoFilter(env, size, [metric.name for metric in episode_metrics])
-        vector_env = SyncVectorEnv(
-            [lambda: filtered], copy=False, autoreset_mode=AutoresetMode.DISABLED
-        )
+        vector_env = SerialVectorEnv([lambda: filtered])
     return GymnasiumDriver(
         vector_env,
         autoreset=autoreset_mode,
@@ -187,6 +186,8 @@ def _make_vector_env(config: GymConfig, num_envs: int) -> gymnasium.vector.Vecto
     import gymnasium
     from gymnasium.vector import AutoresetMode
 
+    from royale_client.driver_serial import SerialVectorEnv
+
     options: dict[str, Any] = {**config.parsed_kwargs()}
     if config.time_limit is not None:
         options["max_episode_steps"] = config.time_limit
@@ -194,13 +195,15 @@ def _make_vector_env(config: GymConfig, num_envs: int) -> gymnasium.vector.Vecto
         return gymnasium.make_vec(
             config.env_id, num_envs, vectorization_mode="vector_entry_point", **options
         )
-    vector_options: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
+    wrap = _wrapper_for(config)
+    if config.vectorization == "sync":
+        return SerialVectorEnv([lambda: wrap(gymnasium.make(config.env_id, **options))] * num_envs)
     return gymnasium.make_vec(
         config.env_id,
         num_envs,
         vectorization_mode=config.vectorization,
-        vector_kwargs=vector_options,
-        wrappers=[_wrapper_for(config)],
+        vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED, "copy": False},
+        wrappers=[wrap],
         **options,
     )
 

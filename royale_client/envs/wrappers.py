@@ -70,7 +70,7 @@ class InfoFilter(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:  # noqa: ANN401 - signature of gymnasium.Env
         """Step the environment and filter its info."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if self._wants_nothing:
+        if self._wants_nothing or not info:
             return observation, reward, terminated, truncated, {}
         kept = self._filtered(info, ended=bool(terminated or truncated))
         return observation, reward, terminated, truncated, kept

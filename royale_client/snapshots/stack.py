@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from royale_client.driver import SnapshotError
+from royale_client.driver_serial import SerialVectorEnv
 from royale_client.snapshots.layers import Layer, class_name, layer_of
 
 
@@ -107,7 +108,7 @@ _SYNC_FLAGS = ("_rewards", "_terminations", "_truncations", "_autoreset_envs")
 
 
 def _bottom(env: Any) -> Layer:  # noqa: ANN401 - single or vector, of anybody
-    if type(env) is SyncVectorEnv:
+    if type(env) in (SyncVectorEnv, SerialVectorEnv):
         return SyncLayer(env)
     if type(env) is AsyncVectorEnv:
         from royale_client.snapshots.async_layer import async_layer

@@ -115,11 +115,17 @@ LEARNING_ALARMS: tuple[Alarm, ...] = (
     Alarm(
         name="worker_failures_persistent",
         group=MACHINE,
-        when=Rose(("health/worker_restarts",)),
+        when=Together(
+            (
+                Rose(("health/worker_restarts",)),
+                above("health/workers_gone_frac", "workers_gone_share"),
+            )
+        ),
         population="clients that train, since this start of the server",
         severity="halt",
         patience=3,
-        meaning="Clients were lost in three iterations running.",
+        meaning="Clients were lost in three iterations running, and most of them did not come "
+        "back.",
         remedy="This does not pass by itself. `events.jsonl` names the clients and why each was "
         "lost; cure that, then resume.",
     ),

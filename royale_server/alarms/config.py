@@ -88,6 +88,8 @@ class AlarmConfig:
 
     discard_share: float = 0.2
     """discards: share of an iteration's frames that are thrown away."""
+    workers_gone_share: float = 0.5
+    """worker_failures_persistent: share of the clients that are lost and not replaced."""
     clients_lost: float = 5.0
     """client_flapping: clients that left without a goodbye within ten minutes."""
     dispatch_gap_s: float = 15.0

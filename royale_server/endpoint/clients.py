@@ -145,8 +145,7 @@ class Clients(ABC):
     @property
     def clients_missing(self) -> int:
         """Train clients that take part fewer than the run is meant to have."""
-        present = sum(member.role is Role.TRAIN for member in self._roll.by_member)
-        return max(0, self._config.min_clients - present)
+        return max(0, self._config.min_clients - self._num_train_members)
 
     def missing_clients(self) -> int:
         """Train clients still wanted before the first round."""
@@ -161,6 +160,16 @@ class Clients(ABC):
     def clients_lost(self) -> int:
         """Clients that took part and are gone without a goodbye."""
         return self._departures.clients_lost
+
+    @property
+    def clients_lost_share(self) -> float:
+        """Train clients that are lost and not replaced, by those and the ones taking part."""
+        unreplaced = self._roll.unreplaced
+        return unreplaced / max(1, unreplaced + self._num_train_members)
+
+    @property
+    def _num_train_members(self) -> int:
+        return sum(member.role is Role.TRAIN for member in self._roll.by_member)
 
     @property
     def nonfinite_frames(self) -> Counter[str]:

@@ -147,7 +147,9 @@ class Departures:
         core = self._core
         del self._roll.by_member[member]
         is_missed = member.role is Role.TRAIN and not (said_goodbye or is_mistaken)
-        self.clients_lost += is_missed and not core.is_stopped
+        if is_missed and not core.is_stopped:
+            self.clients_lost += 1
+            self._roll.unreplaced += 1
         core.next_episode[peer.name] = core.scheduler.next_episode(member)
         self._continuity.left(peer)
         if not self._continuity.gone_before_restored(peer) and not core.is_stopped:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from royale_server.endpoint.connection import Peer
-from royale_server.scheduler import Member
+from royale_server.scheduler import Member, Role
 
 
 @dataclass(slots=True)
@@ -19,6 +19,8 @@ class Roll:
     """Who has said hello and waits for a welcome."""
     by_member: dict[Member, Peer] = field(default_factory=dict)
     """Who takes part."""
+    unreplaced: int = 0
+    """Train clients that were lost and whose part nobody has taken since."""
 
     @property
     def names(self) -> list[str]:
@@ -29,6 +31,8 @@ class Roll:
         """Let a client take its part."""
         peer.member = member
         self.by_member[member] = peer
+        if member.role is Role.TRAIN:
+            self.unreplaced = max(0, self.unreplaced - 1)
 
     def send(self, peer: Peer, message: Callable[[], bytes]) -> None:
         """Send what ``message`` encodes, unless the client is gone."""

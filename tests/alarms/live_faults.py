@@ -209,6 +209,19 @@ def _reconnecting(attempt: Attempt) -> None:
     attempt.trainer._learned = learned_and_cut  # type: ignore[method-assign]
 
 
+def _fleet_that_dwindles(attempt: Attempt) -> None:
+    """Four of seven clients are gone after the first iteration, then one more after each."""
+    learned = attempt.trainer._learned
+    leaving = iter((attempt.clients[:4], attempt.clients[4:5], attempt.clients[5:6]))
+
+    def learned_and_cut(*arguments: Any) -> None:
+        for client in next(leaving, ()):
+            client.vanish()
+        learned(*arguments)
+
+    attempt.trainer._learned = learned_and_cut  # type: ignore[method-assign]
+
+
 def _one_leaves(attempt: Attempt) -> None:
     attempt.clients[-1].goodbye()
 
@@ -353,7 +366,11 @@ FAULTS: dict[str, Fault] = {
         world=_rewards_shown_before,
     ),
     "worker_failures": Fault("a connection is cut in every iteration", _reconnecting),
-    "worker_failures_persistent": Fault("a connection is cut in every iteration", _reconnecting),
+    "worker_failures_persistent": Fault(
+        "of seven clients four are lost at once, and one more in each iteration",
+        _fleet_that_dwindles,
+        num_clients=7,
+    ),
     "clients_missing": Fault("one of two clients says goodbye", _one_leaves, num_clients=2),
     "straggler": Fault(
         "one of three clients answers fifteen times slower", _one_is_slow, num_clients=3

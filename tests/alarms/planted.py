@@ -28,9 +28,12 @@ def _one(what: str, key: str, bad: float, good: float) -> Planted:
 
 
 def _rising(what: str, key: str) -> Planted:
-    """A counter that rises in every row, and one that stands at 7."""
-    rising = [{key: n, "run/attempt": 1} for n in range(1, 60)]
-    return Planted(what, rising, [{key: 0, "run/attempt": 1}])
+    """A counter that rises in every row, and one that stands still."""
+    return Planted(what, _rises(key), [{key: 0, "run/attempt": 1}])
+
+
+def _rises(key: str) -> list[Row]:
+    return [{key: n, "run/attempt": 1} for n in range(1, 60)]
 
 
 PLANTED: dict[str, Planted] = {
@@ -49,8 +52,10 @@ PLANTED: dict[str, Planted] = {
         [{"env/win_rate_by_seat_ci95_lo": 0.55, "env/win_rate_by_seat_ci95_hi": 0.67}],
     ),
     "worker_failures": _rising("a client is lost", "health/worker_restarts"),
-    "worker_failures_persistent": _rising(
-        "a client is lost in every iteration", "health/worker_restarts"
+    "worker_failures_persistent": Planted(
+        "a client is lost in every iteration, and five of nine are away",
+        [{**row, "health/workers_gone_frac": 5 / 9} for row in _rises("health/worker_restarts")],
+        [{**row, "health/workers_gone_frac": 0.5} for row in _rises("health/worker_restarts")],
     ),
     "vram_spilling": Planted(
         "updates take 9 s in place of 4 while 100 MB are free",

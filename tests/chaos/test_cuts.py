@@ -31,11 +31,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 SECONDS = float(os.environ.get("ROYALE_CHAOS_S", "40"))
 KEYS = deterministic_keys(declared(METRICS))
 NAMES = ("a", "b", "c", "d")
-ENDLESS = (
-    *("--algo.total-timesteps", 10**9),
-    # Where clients die in every iteration, an alarm would end the run: these iterations are short.
-    *("--alarms.severity-overrides", "worker_failures_persistent=warn"),
-)
+ENDLESS = ("--algo.total-timesteps", 10**9)
 DETERMINISTIC = (
     *ENDLESS,
     *("--deterministic", "--min-clients", len(NAMES), "--seed", 5),

@@ -19,6 +19,7 @@ from royale_client.driver import take_rows
 from royale_client.driver_episodes import EpisodeTracker
 from royale_client.driver_gymnasium import GymnasiumDriver
 from royale_client.driver_leaves import ActionBuffer
+from royale_client.driver_serial import SerialVectorEnv
 from royale_client.timing import DurationWindow
 from royale_client.wire.spaces import BoxSpec, DiscreteSpec
 from tests.client.fakes import CountingEnv, CountingVectorEnv
@@ -255,20 +256,25 @@ def test_vectors_and_other_dtypes_are_always_copied():
     assert narrow.value().dtype == np.int32
 
 
-def test_only_a_plain_sync_vector_env_hands_out_rows():
+def test_only_plain_vector_envs_hand_out_rows():
     class Curious(SyncVectorEnv):
         """Might do anything with the batch."""
 
-    plain, curious = (
-        GymnasiumDriver(kind([CountingEnv], autoreset_mode=AutoresetMode.DISABLED))
-        for kind in (SyncVectorEnv, Curious)
+    plain, serial, curious = (
+        GymnasiumDriver(env)
+        for env in (
+            SyncVectorEnv([CountingEnv], autoreset_mode=AutoresetMode.DISABLED),
+            SerialVectorEnv([CountingEnv]),
+            Curious([CountingEnv], autoreset_mode=AutoresetMode.DISABLED),
+        )
     )
     actions = np.array([1])
-    for driver in (plain, curious):
+    for driver in (plain, serial, curious):
         driver.reset(np.zeros(1, np.uint64))
         driver.step((actions,))
 
     assert np.shares_memory(plain._actions.value(), actions)
+    assert np.shares_memory(serial._actions.value(), actions)
     assert not np.shares_memory(curious._actions.value(), actions)
 
 

@@ -382,6 +382,7 @@ def test_the_flags_of_the_server_are_these():
         "--alarms.handoff-clip-fraction",
         "--alarms.unfreeze-explained-variance",
         "--alarms.discard-share",
+        "--alarms.workers-gone-share",
         "--alarms.clients-lost",
         "--alarms.dispatch-gap-s",
         "--alarms.writer-wait-s",

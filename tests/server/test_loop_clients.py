@@ -80,6 +80,25 @@ def test_only_clients_that_train_and_did_nothing_wrong_count_as_lost():
     assert stays.faults() == []
 
 
+def test_the_share_of_lost_clients_falls_when_others_take_their_part():
+    world = LoopWorld(target=8)
+    fleet = [world.client(f"client {number}") for number in range(4)]
+    for client in fleet[:3]:
+        client.vanish()
+    assert world.hub.clients_lost_share == 3 / 4
+    world.client("onlooker", role="eval")
+    assert world.hub.clients_lost_share == 3 / 4, "it brings no frames"
+    others = [world.client(f"other {number}") for number in range(2)]
+    assert world.hub.clients_lost_share == 1 / 4
+    others[0].goodbye()
+    assert world.hub.clients_lost_share == 1 / 3, "who says goodbye is not missed"
+    for number in range(2):
+        world.client(f"more {number}")
+    assert world.hub.clients_lost_share == 0.0
+    fleet[3].vanish()
+    assert world.hub.clients_lost_share == 1 / 4, "a larger fleet than before hides no loss"
+
+
 def test_a_last_step_before_goodbye_loses_no_frame():
     """Rule 15: open rows are truncated with their final observation and nobody asks."""
     world = LoopWorld(target=4)

@@ -82,7 +82,7 @@ def make_driver(config: ArenaConfig, num_battles: int) -> EnvDriver:
         raise ConfigError(f"{_INSTALL} ({error})") from error
     if not is_compiled():
         logger.info("compiling the arena for this machine: half a minute or more, once")
-        warm_up()  # now, and not while a server waits for the first step
+        warm_up(logger.info)  # now, and not while a server waits for the first step
     tend_caches(time.time())
     identity = {"environment": ENV_ID, **facts(config)}
     try:
