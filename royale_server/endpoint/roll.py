@@ -30,8 +30,9 @@ class Roll:
     def seat(self, peer: Peer, member: Member) -> None:
         """Let a client take its part."""
         peer.member = member
+        is_new = member not in self.by_member  # else it goes on over another connection
         self.by_member[member] = peer
-        if member.role is Role.TRAIN:
+        if is_new and member.role is Role.TRAIN:
             self.unreplaced = max(0, self.unreplaced - 1)
 
     def send(self, peer: Peer, message: Callable[[], bytes]) -> None:

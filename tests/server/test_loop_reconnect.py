@@ -311,6 +311,20 @@ def test_a_token_that_another_client_brings_ends_a_session_that_is_still_connect
     assert world.hub.scheduler.ledger.conservation_error == 0
 
 
+def test_a_client_that_goes_on_takes_the_part_of_none_that_is_lost():
+    world = LoopWorld(target=100)
+    lost, client = world.client("lost"), resuming(world, "a")
+    for each in (lost, client):
+        each.step(obs=[1])
+    lost.vanish()
+    assert world.hub.clients_lost_share == 0.5  # of two
+    client.vanish()
+    client.come_back()
+    assert world.hub.clients_lost_share == 0.5
+    world.client("in its place")
+    assert world.hub.clients_lost_share == 0.0
+
+
 def test_a_client_that_was_started_again_takes_its_name_at_once():
     world = LoopWorld(target=100)
     client = resuming(world, "a", host="box")
